@@ -80,7 +80,9 @@ func (r *sweepRunner) checkAllDenied() error {
 // permanentError returns the error that ends the run. tried says how many objects were tried, if that is not all.
 func (f *refusals) permanentError(tried string) error {
 	if f.last.changes {
-		return f.last.changesObjectsError()
+		failure := f.last
+		failure.kind = changing
+		return failure.permanentError()
 	}
 	return &PermanentError{migrationv1alpha1.MigrationReasonRewritesRefused, fmt.Sprintf(
 		"The API server refuses to rewrite any object%s: %s%s", tried, f.last, f.last.remedy())}

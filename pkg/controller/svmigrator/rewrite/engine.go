@@ -43,10 +43,12 @@ type Migration interface {
 	// complete: after a crash the run repeats what came after the last stored position. An error ends the run. The
 	// position is complete when all objects have outcomes, and again when the denied ones were tried once more.
 	SavePosition(ctx context.Context, position sweep.Position) error
-	// ObjectDone is called for each outcome, also if the list shows that others wrote the object, so that no request is
-	// needed.
+	// ObjectDone is called when an object gets its outcome, also if the list shows that others wrote it, so that no
+	// request is needed. After the list had to begin anew, and in the second try of denied objects, it is not called for
+	// objects that the list shows to be current: they may have been counted before.
 	ObjectDone(result Result)
-	// ReportState is called four times a second, and when the run begins to retry denied objects. It must return soon.
+	// ReportState is called at most four times a second, and when the run begins to retry denied objects. It must return
+	// soon.
 	ReportState(ctx context.Context, report Report)
 	// MustYield reports whether other migrations wait. A run without progress then ends with ErrStuck.
 	MustYield() bool
@@ -72,7 +74,8 @@ type Resource struct {
 	RetryStatus bool
 	// DefinedVersions are the versions of the CustomResourceDefinition, or nil if there is none.
 	DefinedVersions []string
-	// Schemas are those of a custom resource, otherwise nil. They tell what a rewrite changes although it changes nothing.
+	// Schemas are the schemas of a custom resource, otherwise nil. They show which fields API servers drop, and which
+	// defaults they add, when they store an object in another version than before.
 	Schemas *documents.Schemas
 	// ReadServed reads the served versions from the CustomResourceDefinition on the API server. Entries of managedFields
 	// in other versions are dropped. If it is nil, no entry is dropped.
@@ -87,6 +90,8 @@ type Engine struct {
 	pacer     *pacer.Pacer
 	clock     clock.WithTicker
 	chunkSize int64
+	// whole is full while as many objects are compared as a whole as may be in memory at once.
+	whole chan struct{}
 }
 
 // NewEngine returns an engine that lists chunkSize objects at a time.
@@ -95,7 +100,9 @@ func NewEngine(config *rest.Config, pace *pacer.Pacer, clk clock.WithTicker, chu
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{client: client, pacer: pace, clock: clk, chunkSize: chunkSize}, nil
+	return &Engine{
+		client: client, pacer: pace, clock: clk, chunkSize: chunkSize, whole: make(chan struct{}, wholeObjects),
+	}, nil
 }
 
 // ErrStuck ends a run that makes no progress while other migrations wait.
@@ -138,8 +145,9 @@ func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migra
 }
 
 func (e *Engine) newRewriter(resource Resource, baseline string) *rewriter {
-	w := &rewriter{client: e.client, clock: e.clock, resource: resource, baseline: baseline, ways: []patchWay{mergeWay}}
-	w.whole = make(chan struct{}, wholeObjects)
+	w := &rewriter{
+		client: e.client, clock: e.clock, whole: e.whole, resource: resource, baseline: baseline, ways: []patchWay{mergeWay},
+	}
 	if resource.Class == storageversion.BuiltIn && !hasUntypedParts(resource.GroupResource()) {
 		w.ways = append(w.ways, typedWay)
 	}
@@ -154,7 +162,7 @@ func (e *Engine) newRewriter(resource Resource, baseline string) *rewriter {
 
 // retryDenied tries the denied objects once more when all others are done. By then the reason may be gone. If the
 // resource has a status subresource, the patch goes there: the API server encodes the whole object anew, and admission
-// rules that match only the resource itself do not apply.
+// rules that match only the resource itself do not apply. If the first patch went there, this one goes to the resource.
 func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, resource Resource, m Migration) error {
 	swept := task.swept.Position()
 	denied := swept.Counts[sweep.Denied]
@@ -165,6 +173,9 @@ func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, 
 	w.deniedBefore = true
 	if resource.RetryStatus {
 		w.ways = []patchWay{statusWay}
+		if w.addsDefaults() {
+			w.ways = []patchWay{mergeWay} // The status was tried first. Each object gets a dry run.
+		}
 	}
 	r := &sweepRunner{clock: e.clock, lane: lane, task: task, migration: m, normal: RetryingDenied}
 	from := sweep.Position{}

@@ -262,12 +262,6 @@ func (f Failure) permanentError() *PermanentError {
 	return &PermanentError{p.Reason, fmt.Sprintf("%s: %s%s", p.Message, f, f.remedy())}
 }
 
-// changesObjectsError returns the error that ends a run because a rewrite would change all objects.
-func (f Failure) changesObjectsError() *PermanentError {
-	f.kind = changing
-	return f.permanentError()
-}
-
 // String returns the reason and message of the API server's answer, short enough for a condition.
 func (f Failure) String() string {
 	message := truncate(f.message, migrationv1alpha1.MaxDeniedObjectMessageLength)

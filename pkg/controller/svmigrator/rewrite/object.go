@@ -50,9 +50,8 @@ type rewriter struct {
 	resource Resource
 	clock    clock.PassiveClock
 	// ways are those in which the patch may be sent. A rewrite uses the first one that changes nothing.
-	ways []patchWay
-	// whole is full while as many objects are compared as a whole as may be in memory at once.
-	whole chan struct{}
+	ways  []patchWay
+	whole chan struct{} // see Engine
 	// deniedBefore means that the objects were denied before. If a dry run shows a change then, they stay denied.
 	deniedBefore bool
 	rehearsals   sync.Map // the *rehearsed of each namespace
@@ -196,15 +195,18 @@ func (r *rewriter) revision(written *metav1.PartialObjectMetadata) int64 {
 // aggregated reports whether an aggregated server has the objects.
 func (r *rewriter) aggregated() bool { return r.resource.Class == storageversion.Aggregated }
 
-// wouldChange returns the attempt for an object that a rewrite would change, as a dry run or the fence has shown. The
-// attempt ends the run, because a rule may change the next objects without a dry run. But the object alone is denied if
-// its managedFields are the reason, which others need not have, and if the fence denies the next ones as well.
+// wouldChange returns the attempt for an object that a rewrite would change, as a dry run or the fence has shown. It
+// ends the run, because a webhook or policy may change the next objects, and most of these get no dry run. It denies
+// only this object if the rewrite would just empty its managedFields, if the fence guards the next objects too (unless
+// it forbids to clean managedFields), if the resource is one whose objects each get a dry run because of new defaults,
+// or if the object was denied before.
 func (r *rewriter) wouldChange(object *sweep.Object, what string) attempt {
 	a := attempt{object: object, failure: r.changing(object, "would change", what)}
 	kept := object.Extra.(*original)
-	if what == lostFields || what == fencedOff && kept.managedFields == nil || r.deniedBefore {
+	defaults := r.addsDefaults() && !r.resource.RetryStatus // Each object gets a dry run then.
+	if what == lostFields || what == fencedOff && kept.managedFields == nil || r.deniedBefore || defaults {
 		a.outcome, a.failure.kind = sweep.Denied, refused
-		a.failure.changes = what == fencedOff && !kept.namesUndefinedVersion
+		a.failure.changes = what == fencedOff && !kept.namesUndefinedVersion || defaults
 	}
 	return a
 }

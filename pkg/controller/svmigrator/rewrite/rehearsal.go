@@ -38,6 +38,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 )
@@ -89,8 +90,8 @@ func hasUntypedParts(resource schema.GroupResource) bool {
 const fencedOff = fence.DeniedChange
 
 // lostFields is the field that a rewrite would empty. API servers before 1.37 drop all entries if they cannot convert
-// the object to the version that an entry names. All API servers do so, but not in a dry run, if the object with them
-// is too large for etcd.
+// the object to the version that an entry names. All API servers drop them if they make the object too large for etcd,
+// but a dry run does not show that.
 const lostFields = ".metadata.managedFields"
 
 // rehearsed is what dry runs have shown about one namespace.
@@ -106,8 +107,8 @@ type rehearsed struct {
 // objects of the chunk that it had rewritten before, because the list continues at its old revision.
 var errWritten = errors.New("the object was written after it was listed")
 
-// wholeObjects is how many objects are compared as a whole at a time. An object may have more than a megabyte, and
-// needs several times as much memory.
+// wholeObjects is how many objects a process compares as a whole at a time. An object may have more than a megabyte,
+// and needs several times as much memory.
 const wholeObjects = 8
 
 // admitWhole waits until an object may be read as a whole. Call release when it is not needed any more.
@@ -211,7 +212,22 @@ func (r *rewriter) changedBy(before, after *unstructured.Unstructured, version s
 	if r.resource.Schemas != nil {
 		expected = r.resource.Schemas.AfterWrite(expected, version)
 	}
-	return difference(expected, after.Object, "")
+	if path := difference(expected, after.Object, ""); path != "" {
+		return path
+	}
+	// For instance it adds defaults that reads show anyway.
+	if managedByUs(after) && !managedByUs(before) {
+		return lostFields + " (it adds an entry of " + controller.MigratorFieldManager + ")"
+	}
+	return ""
+}
+
+// managedByUs reports whether this program has changed a field of the object. The entry that cleaning may add has
+// another operation.
+func managedByUs(object *unstructured.Unstructured) bool {
+	return slices.ContainsFunc(object.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
+		return entry.Manager == controller.MigratorFieldManager && entry.Operation == metav1.ManagedFieldsOperationUpdate
+	})
 }
 
 // changing returns the failure of a rewrite that changes more than the encoding. does is what it does to the object,
@@ -219,11 +235,12 @@ func (r *rewriter) changedBy(before, after *unstructured.Unstructured, version s
 func (r *rewriter) changing(object *sweep.Object, does, what string) Failure {
 	why := fmt.Sprintf("A mutating webhook or a MutatingAdmissionPolicy for updates of %s does that. Exclude the user of "+
 		"this manager from it, then retry", r.resource.GroupResource())
-	const byServer = ". If there is none, the API server itself does that: then replace this object by what kubectl get " +
-		"shows of it"
+	const byServer = ". If there is no such webhook or policy, the API server itself changes the object: store it once " +
+		"with kubectl replace, as kubectl get shows it"
 	const lost = "API servers before 1.37 remove all managedFields if they cannot convert the object to the version " +
 		"that an entry names: because the CustomResourceDefinition lacks that version, or because the conversion webhook " +
-		"fails. Put it back, or let the manager clean managedFields (docs/tasks.md), then retry. Any API server removes " +
+		"fails. Define that version again or repair the webhook, or let the manager clean managedFields (docs/tasks.md), " +
+		"then retry. Any API server removes " +
 		"them if the object is too large for etcd in its new encoding"
 	const uncleaned = "The fence refuses to let this manager clean managedFields. Let it (docs/tasks.md, Clean " +
 		"managedFields), then retry"

@@ -112,10 +112,14 @@ func TestWholeObjectsInMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1")}, "")
+	var rewriters []*rewriter // of two migrations
+	for range 2 {
+		rewriters = append(rewriters, e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1")}, ""))
+	}
 	var rehearsals sync.WaitGroup
 	for i := range 3 * wholeObjects {
 		rehearsals.Go(func() {
+			w := rewriters[i%len(rewriters)]
 			object := &sweep.Object{Namespace: fmt.Sprint(i), Name: "w", ResourceVersion: "4", Extra: &original{}}
 			if _, changed, err := w.rehearse(t.Context(), object, []byte("{}"), false); changed != "" || err != nil {
 				t.Errorf("it changes %q, %v", changed, err)

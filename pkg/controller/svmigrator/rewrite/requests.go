@@ -42,11 +42,12 @@ const (
 	listTimeout = 65 * time.Second
 	// readTimeout is for single objects.
 	readTimeout = 15 * time.Second
-	// blamelessTries is more than a server that restarts takes.
+	// After blamelessTries failed tries the object itself may be the reason that no API server is reached: a server that
+	// restarts answers again before that.
 	blamelessTries = 3
 
-	// The rewriter asks for metadata only, except to compare an object with the answer to a dry run. An API server that
-	// cannot send metadata alone refuses the request.
+	// The rewriter asks for metadata only, except to compare objects. An API server that cannot send metadata alone
+	// refuses the request.
 	acceptObject = runtime.ContentTypeProtobuf + documents.AsMetadata + "," +
 		runtime.ContentTypeJSON + documents.AsMetadata
 	acceptWhole = runtime.ContentTypeJSON

@@ -54,9 +54,9 @@ const (
 	// maxDenialLines is how many denied objects each run logs at the default verbosity.
 	maxDenialLines = 100
 
-	// vanishPatience is how long servers may answer that they do not serve the resource, or that listing its objects is
-	// forbidden, before the run fails, and that writing them is forbidden, before these are denied. A server that has just
-	// started answers like that for a moment.
+	// A server that has just started may answer for a moment that it does not serve the resource, or that listing or
+	// writing objects is forbidden. So for vanishPatience the runner repeats such requests. After that the run fails, or,
+	// if writing an object is forbidden, the object is denied.
 	vanishPatience = 15 * time.Second
 )
 
@@ -233,7 +233,8 @@ func (r *sweepRunner) handleAttempt(ctx context.Context, a attempt) error {
 	if a.outcome != sweep.NoOutcome {
 		if r.mayBeUnready(a, now) {
 			if next := r.retry(ctx, a, now); r.stored() == 0 && next.After(r.heldUntil) {
-				r.heldUntil = next // The answers are the same for all objects, so one after the other is enough.
+				// Until one object is stored, the server gives all objects this answer. So none is sent before this retry.
+				r.heldUntil = next
 			}
 			return nil
 		}
