@@ -127,7 +127,7 @@ func (a aggregated) group(group string) []schema.GroupVersion {
 	return versions
 }
 
-// find returns what all versions of a resource have in common.
+// find returns the kind of a resource, and whether clients can migrate it at any of its versions.
 func (a aggregated) find(resource schema.GroupResource) Resource {
 	var common Resource
 	for _, gv := range a.versions(resource) {
@@ -148,8 +148,8 @@ func (a aggregated) all() resourceSet {
 }
 
 // sighting returns what is written, if the documents of all group versions that have the resource could be read.
-// Replicas that nobody asked write in an unknown encoding, and so does a server that took the place of another one.
-// That is a sighting even if documents could not be read, because they may be gone before anybody asks them.
+// Replicas that nobody asked, and a server that took the place of another one, write in an unknown encoding. That is a
+// sighting even if documents could not be read, because these servers may be gone before anybody asks them.
 func (a aggregated) sighting(resource schema.GroupResource) (Sighting, bool) {
 	evidence := migrationv1alpha1.StorageEvidence{Source: migrationv1alpha1.EvidenceFromAggregatedDiscovery}
 	var writing []Encoding

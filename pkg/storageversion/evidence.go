@@ -98,9 +98,9 @@ func OfOtherServer(recorded, now migrationv1alpha1.StorageEvidence) bool {
 		service, _, _ := strings.Cut(e.Address, "/apis/")
 		return service
 	}
-	return slices.ContainsFunc(now.Endpoints, func(is migrationv1alpha1.EndpointEvidence) bool {
-		return !slices.ContainsFunc(recorded.Endpoints, func(was migrationv1alpha1.EndpointEvidence) bool {
-			return server(was) == server(is)
+	return slices.ContainsFunc(now.Endpoints, func(seen migrationv1alpha1.EndpointEvidence) bool {
+		return !slices.ContainsFunc(recorded.Endpoints, func(recorded migrationv1alpha1.EndpointEvidence) bool {
+			return server(recorded) == server(seen)
 		})
 	})
 }
@@ -135,8 +135,8 @@ func SightingsSince(recorded migrationv1alpha1.StorageEvidence, all []Sighting) 
 	if at < 0 {
 		return all, false
 	}
-	// A standby may not have seen what was recorded, and then the same evidence again. What it saw in between may be later
-	// than the record.
+	// This manager may have missed the moment of the record, and have seen the same evidence again later. Then the
+	// sightings before it may be later than the record, so they count.
 	later = all[next:]
 	if from := slices.IndexFunc(all[:at], func(s Sighting) bool { return mayBeOlder(recorded, s.Evidence) }); from >= 0 {
 		later = all[from:]
@@ -148,12 +148,12 @@ func SightingsSince(recorded migrationv1alpha1.StorageEvidence, all []Sighting) 
 // processes do not tell that. But a server process that was not there yet was recorded later, and so was a later
 // generation.
 func mayBeOlder(recorded, seen migrationv1alpha1.StorageEvidence) bool {
-	if is, was := recorded.CustomResourceDefinition, seen.CustomResourceDefinition; is != nil && was != nil {
-		return is.Generation <= was.Generation
+	if r, s := recorded.CustomResourceDefinition, seen.CustomResourceDefinition; r != nil && s != nil {
+		return r.Generation <= s.Generation
 	}
-	return !slices.ContainsFunc(recorded.Servers, func(is migrationv1alpha1.ServerEvidence) bool {
-		return !slices.ContainsFunc(seen.Servers, func(was migrationv1alpha1.ServerEvidence) bool {
-			return is.Identity == was.Identity && is.Incarnation == was.Incarnation
+	return !slices.ContainsFunc(recorded.Servers, func(r migrationv1alpha1.ServerEvidence) bool {
+		return !slices.ContainsFunc(seen.Servers, func(s migrationv1alpha1.ServerEvidence) bool {
+			return r.Identity == s.Identity && r.Incarnation == s.Incarnation
 		})
 	})
 }

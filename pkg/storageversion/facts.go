@@ -54,6 +54,10 @@ type CustomResource struct {
 	StoredVersionsManager string
 	// Established says that the API servers serve the resource.
 	Established bool
+	// Content differs if definitions differ in their versions, schemas or conversion. contentSince is when this manager
+	// first saw that content.
+	Content      string
+	contentSince time.Time
 }
 
 // Resource is what the discovery documents of a server say of a resource.
@@ -95,9 +99,6 @@ type Look struct {
 	// Advertised are the addresses at which servers say that they answer, by identity. Servers before Kubernetes 1.36 do
 	// not say it. Several servers behind one address say the same.
 	Advertised map[string]string
-	// Direct says that each document is from a server's own address. Otherwise there is one document, from whichever
-	// server answered at the address that this program was given.
-	Direct bool
 	// Shared says that servers share addresses, so that each document is from a process that was met behind one. See
 	// SharesAddresses.
 	Shared bool

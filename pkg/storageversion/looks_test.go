@@ -45,7 +45,7 @@ func TestAddressThatIsAbsent(t *testing.T) {
 	living := []string{"a/1", "b/1", "c/1"}
 	s.servers(true, living...)
 	s.SetLook(s.tick(), Look{
-		Living: processesOf(living), Direct: true, Documents: at(writes(appsV1), writes(appsV1), writes(appsV1)),
+		Living: processesOf(living), Documents: at(writes(appsV1), writes(appsV1), writes(appsV1)),
 		Advertised: map[string]string{"a": "10.0.0.1", "b": "10.0.0.2", "c": "10.9.9.9"},
 	})
 	expect(t, s, deployments, unseen)
@@ -56,7 +56,7 @@ func TestAddressThatIsAbsent(t *testing.T) {
 
 // shares is a look that met processes behind one address. Their documents are in the order of their start.
 func (s *story) shares(unmet string, documents map[string]Document, living ...string) {
-	s.SetLook(s.now, Look{Living: processesOf(living), Direct: true, Shared: true, Unmet: unmet, Documents: documents})
+	s.SetLook(s.now, Look{Living: processesOf(living), Shared: true, Unmet: unmet, Documents: documents})
 }
 
 func TestProcessesBehindOneAddress(t *testing.T) {
@@ -302,7 +302,7 @@ func TestLookIsConfirmedWhenTheProcessLivesOn(t *testing.T) {
 
 // looksAt takes over a look at servers that advertise addresses of their own.
 func looksAt(s *story, documents map[string]Document, living ...string) {
-	look := Look{Direct: true, Documents: documents, Living: processesOf(living), Advertised: map[string]string{}}
+	look := Look{Documents: documents, Living: processesOf(living), Advertised: map[string]string{}}
 	for _, server := range look.Living {
 		look.Advertised[server.Identity] = "of-" + server.Identity
 	}
@@ -351,7 +351,7 @@ func TestServersThatAdvertiseOneAddressAreCounted(t *testing.T) {
 	s := newStory()
 	s.servers(true, "a/1")
 	look := func(living ...string) {
-		look := Look{Direct: true, Documents: map[string]Document{"shared": writes(appsV1)}, Living: processesOf(living),
+		look := Look{Documents: map[string]Document{"shared": writes(appsV1)}, Living: processesOf(living),
 			Advertised: map[string]string{"a": "shared", "b": "shared"}}
 		s.SetLook(s.now, look)
 	}

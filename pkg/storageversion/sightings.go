@@ -82,5 +82,5 @@ func (s sightings) changedSince(resource schema.GroupResource, since time.Time) 
 // restart forgets what was seen before a time in which nobody watched.
 func (s sightings) restart(resource schema.GroupResource) { delete(s, resource) }
 
-// newest returns as many sightings, or other facts, as are kept.
-func newest[T any](row []T) []T { return row[max(0, len(row)-maxSightings):] }
+// newest returns as many sightings as are kept.
+func newest(row []Sighting) []Sighting { return row[max(0, len(row)-maxSightings):] }

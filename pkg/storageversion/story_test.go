@@ -88,7 +88,7 @@ func processesOf(names []string) []Process {
 
 // looks at servers that live, directly, at addresses that have documents.
 func (s *story) looks(documents map[string]Document, living ...string) {
-	s.SetLook(s.tick(), Look{Living: processesOf(living), Direct: true, Documents: documents})
+	s.SetLook(s.tick(), Look{Living: processesOf(living), Documents: documents})
 }
 
 // looksThroughBalancer reads the document of any one of the servers that live.

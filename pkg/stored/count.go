@@ -143,9 +143,10 @@ func (k Kept) group() string {
 	return schema.FromAPIVersionAndKind(k.APIVersion, k.Kind).Group
 }
 
-// isOneOf reports whether one of the names is that of the resource. kube-apiserver may store objects in another group
-// than that of the resource, and encrypted ones do not tell any. So for its groups only the group in the key counts.
-// Keys of other groups have the group, except for those of a few aggregated servers, whose objects have to tell it.
+// isOneOf reports whether one of the names is that of the resource. Most keys of kube-apiserver have no group, and the
+// stored object may have another group than its resource, or be encrypted. So in groups of kube-apiserver the name of
+// the resource alone decides if the key has no group. Keys of other groups have the group, except those of a few
+// aggregated servers: there the group in the object decides.
 func (k Kept) isOneOf(names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		resource := schema.ParseGroupResource(name)

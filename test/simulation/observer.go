@@ -199,11 +199,11 @@ func (o *observer) look() {
 	}
 	w := o.m.w
 	o.looking, o.moved = true, false
-	look := storageversion.Look{Living: o.living, Advertised: w.cluster.advertised(), Direct: len(o.addresses) > 0,
+	look := storageversion.Look{Living: o.living, Advertised: w.cluster.advertised(),
 		Documents: map[string]storageversion.Document{}}
 	longest, from := time.Duration(0), map[string]*server{}
 	addresses := o.addresses
-	if !look.Direct {
+	if len(addresses) == 0 {
 		addresses = []string{balancer}
 	}
 	if look.Shared, _ = look.SharesAddresses(addresses); look.Shared {

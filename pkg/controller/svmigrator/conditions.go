@@ -39,7 +39,7 @@ type statusChange func(status *migrationv1alpha1.StorageVersionMigrationStatus, 
 
 // awaiting writes the Waiting condition: nothing is rewritten now.
 func awaiting(d Decision) statusChange {
-	return stalled(only(migrationv1alpha1.MigrationWaiting, d.Reason, d.Message, "The migration waits."))
+	return stalled(only(migrationv1alpha1.MigrationWaiting, d.Reason, d.Message))
 }
 
 // stalled makes a change that also removes the rate and the estimated end of the migration.
@@ -55,17 +55,16 @@ func stalled(change statusChange) statusChange {
 
 // running writes the Running condition: what the run does now.
 func running(target *migrationv1alpha1.MigrationTarget, report rewrite.Report) statusChange {
-	var message string
+	state, reason := migrationv1alpha1.MigrationRunning, string(report.State)
 	switch report.State {
 	case rewrite.Rewriting:
-		message = fmt.Sprintf("Objects are being listed and rewritten in %s.", versionName(target))
+		return only(state, reason, fmt.Sprintf("Objects are being listed and rewritten in %s.", versionName(target)))
 	case rewrite.RetryingDenied:
-		message = "All other objects are done. The objects that the API server refused to rewrite are tried once more."
+		return only(state, reason,
+			"All other objects are done. The objects that the API server refused to rewrite are tried once more.")
 	default:
-		return stalled(only(migrationv1alpha1.MigrationRunning, string(report.State), report.Retry.String(),
-			"The migration runs."))
+		return stalled(only(state, reason, report.Retry.String()))
 	}
-	return only(migrationv1alpha1.MigrationRunning, string(report.State), message, "The migration runs.")
 }
 
 // succeeded ends a migration with success.
@@ -81,18 +80,21 @@ func failed(d Decision) statusChange {
 
 func ended(result migrationv1alpha1.MigrationConditionType, reason, message string) statusChange {
 	return func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
-		only(result, reason, message, "The migration has ended.")(status, now)
+		only(result, reason, message)(status, now)
 		status.CompletionTime, status.EstimatedCompletionTime = new(metav1.NewTime(now)), nil
 	}
 }
 
 // only makes one condition True, and the other conditions of the migrator False.
-func only(state migrationv1alpha1.MigrationConditionType, reason, message, others string) statusChange {
+func only(state migrationv1alpha1.MigrationConditionType, reason, message string) statusChange {
+	othersReason, others := migrationv1alpha1.MigrationReasonFinished, "The migration has ended."
+	switch state {
+	case migrationv1alpha1.MigrationWaiting:
+		othersReason, others = string(state), "The migration waits."
+	case migrationv1alpha1.MigrationRunning:
+		othersReason, others = string(state), "The migration runs."
+	}
 	return func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
-		othersReason := string(state)
-		if state != migrationv1alpha1.MigrationWaiting && state != migrationv1alpha1.MigrationRunning {
-			othersReason = migrationv1alpha1.MigrationReasonFinished
-		}
 		for _, other := range migrationv1alpha1.MigrationConditionTypes {
 			if other != state && status.Condition(other) != nil {
 				setCondition(status, now, other, corev1.ConditionFalse, othersReason, others)

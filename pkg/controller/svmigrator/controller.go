@@ -183,13 +183,13 @@ func (c *Controller) enqueueResource(resource schema.GroupResource) {
 func (c *Controller) migrationChanged(m *migrationv1alpha1.StorageVersionMigration) {
 	cached, run := c.env.caches.Migration(m.Name), c.runs.runOfMigration(m)
 	gone := cached == nil || cached.UID != m.UID || cached.DeletionTimestamp != nil
-	over, suspended := gone || m.Finished(), !gone && cached.Spec.Suspend
+	over := gone || m.Finished()
 	if run != nil {
 		switch {
 		case gone, m.Finished() && !run.ending.Load():
 			run.stop(errMigrationGone)
 		case m.Finished(): // The run itself is ending the migration.
-		case suspended:
+		case cached.Spec.Suspend:
 			run.stop(errStopped)
 		default:
 			return // The run writes the status all the time.

@@ -224,8 +224,8 @@ func (in *Input) awaitLastWrites() *Decision {
 	if o.Class == storageversion.Aggregated || !in.Now.Before(start) {
 		return nil
 	}
-	d := awaitAgreement("no API server has started or ended since %s, and what happened before that is not known. "+
-		"The migration starts at %s, when writes that began earlier have ended, because it may be for a new encryption key",
+	d := awaitAgreement("an API server started or ended at %s, or the manager began to watch then. The migration may be "+
+		"for a new encryption key, so it starts at %s, when writes that began earlier have ended",
 		o.ServersSince.UTC().Format(time.RFC3339), start.UTC().Format(time.RFC3339))
 	d.DecideAt = start
 	return &d

@@ -186,8 +186,9 @@ func (g *growth) startMeasurement() {
 	g.sincePause, g.room = 0, 0
 }
 
-// endMeasurement ends the first readings. Unless somebody defragmented a file, the free pages of the measurement before
-// are still in it. So it may grow by no more than it could before. What others wrote meanwhile does not count.
+// endMeasurement ends the first readings. A file that is as large as in the measurement before, or larger, was not
+// defragmented, so the free pages that the migrator left are still in it. It may grow only by what was left of its
+// limit then. What other clients added in between does not count.
 func (g *growth) endMeasurement() {
 	g.measuring = false
 	for id, f := range g.files {

@@ -93,7 +93,8 @@ func findServed(
 	}
 	if len(served) == 0 {
 		return nil, cannotRewrite(migrationv1alpha1.MigrationReasonResourceNotServed,
-			"no server serves %q: check spec.resource. The resource is a plural, and only the core group is empty", resource)
+			"no server serves %q. Check spec.resource: resource is the plural name, and group is empty only for the core group",
+			resource)
 	}
 	return nil, cannotRewrite(migrationv1alpha1.MigrationReasonVersionNotServed,
 		"%q is not served at version %q, only at %q. Create a migration without a version", resource, wanted, served)

@@ -58,8 +58,8 @@ func proofPending(m *migrationv1alpha1.StorageVersionMigration, state *migration
 		!slices.Equal(state.Status.PersistedStorageVersionHashes, []string{target.StorageVersionHash})
 }
 
-// failurePending reports whether the trigger has not counted the failure of its migration yet, after which it waits. It
-// counts none while nothing is due.
+// failurePending reports whether the migration of the trigger failed, and the trigger has not recorded that in the
+// StorageState yet. The trigger needs the migration for that. It records no failure while nothing has to be migrated.
 func failurePending(m *migrationv1alpha1.StorageVersionMigration, state *migrationv1alpha1.StorageState) bool {
 	if !m.IsConditionTrue(migrationv1alpha1.MigrationFailed) || state == nil || state.Status.Migration == nil ||
 		state.Status.Migration.UID != m.UID {

@@ -80,11 +80,15 @@ func (e *evaluation) addVersion(version string) {
 	e.next.ManagedFieldsVersions = versions
 }
 
+func (e *evaluation) unserved(v migrationv1alpha1.ManagedFieldsVersion) bool {
+	return !slices.Contains(e.in.Observation.Served, v.Version)
+}
+
 // unservedVersions returns the versions that managedFields may name and that are not served.
 func (e *evaluation) unservedVersions() []string {
 	var unserved []string
 	for _, v := range e.next.ManagedFieldsVersions {
-		if !slices.Contains(e.in.Observation.Served, v.Version) {
+		if e.unserved(v) {
 			unserved = append(unserved, v.Version)
 		}
 	}
@@ -95,8 +99,8 @@ func (e *evaluation) cleaningDue() bool {
 	return e.cleansManagedFields() && len(e.unservedVersions()) > 0
 }
 
-// acceptCleaning accepts a migration that began at the current generation of the definition. What it left in
-// managedFields another migration would leave too, so none is created.
+// acceptCleaning accepts a migration that began at the current generation of the definition. Another migration would
+// leave the same entries in managedFields, so the trigger creates none.
 func (e *evaluation) acceptCleaning() {
 	if !e.cleaningDue() || e.last.Evidence.CustomResourceDefinition == nil {
 		return
@@ -104,10 +108,7 @@ func (e *evaluation) acceptCleaning() {
 	for _, m := range e.in.Migrations {
 		if e.proves(m) && e.cleaned(m) && e.generationOf(m) == e.last.Evidence.CustomResourceDefinition.Generation {
 			e.recordManagedFields(m)
-			e.next.ManagedFieldsVersions = slices.DeleteFunc(e.next.ManagedFieldsVersions,
-				func(v migrationv1alpha1.ManagedFieldsVersion) bool {
-					return !slices.Contains(e.in.Observation.Served, v.Version)
-				})
+			e.next.ManagedFieldsVersions = slices.DeleteFunc(e.next.ManagedFieldsVersions, e.unserved)
 			e.next.Backoff = nil
 			return
 		}
@@ -118,7 +119,7 @@ func (e *evaluation) acceptCleaning() {
 // the objects that have such entries.
 func (e *evaluation) cleaned(m *migrationv1alpha1.StorageVersionMigration) bool {
 	return !slices.ContainsFunc(m.Status.ManagedFieldsVersions, func(v migrationv1alpha1.ManagedFieldsVersion) bool {
-		return v.Objects > 0 && !slices.Contains(e.in.Observation.Served, v.Version)
+		return v.Objects > 0 && e.unserved(v)
 	})
 }
 
@@ -139,7 +140,7 @@ func (e *evaluation) cleanedInVain(m *migrationv1alpha1.StorageVersionMigration)
 		return false
 	}
 	if e.generationOf(m) == now.CustomResourceDefinition.Generation {
-		return seen.Ran // Before this manager started, the feature gate may have been off.
+		return seen.Ran // A migration that ended before this manager started may have run while the feature gate was off.
 	}
 	return now.FirstObservedTime != nil && m.Status.CompletionTime != nil &&
 		m.Status.CompletionTime.After(now.FirstObservedTime.Time)

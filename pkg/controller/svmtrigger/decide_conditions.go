@@ -85,7 +85,8 @@ func (e *evaluation) agreedCondition() metav1.Condition {
 		return no(migrationv1alpha1.StateReasonServersDisagree, "The servers write different encodings: "+e.writers()+".")
 	case !e.agreed:
 		return no(migrationv1alpha1.StateReasonSettling, fmt.Sprintf(
-			"All servers write %s. They count as agreed from %s on at the earliest: earlier writes may not have ended yet.",
+			"All servers write %s, but writes that began earlier may still store another encoding. The servers count as "+
+				"agreed at %s at the earliest.",
 			current, e.settledTime().UTC().Format(time.RFC3339)))
 	default:
 		return yes(migrationv1alpha1.StateReasonServersAgree, "All servers write "+current+".")

@@ -159,10 +159,10 @@ func (e *evaluation) unrecorded() (sightings []storageversion.Sighting, gap bool
 }
 
 // tooOld reports whether the recorded evidence cannot be compared with later evidence, and is too old to be trusted.
-// What happened before the epoch began does not matter any more. A record from the future was made by another clock,
-// and nobody knows how old it is. While there is a problem no heartbeat is recorded, so each decision would begin
-// another epoch. Then the first complete observation decides, unless evidence that can be compared takes the place of
-// the record before.
+// Its age counts from the last heartbeat or the start of the epoch, whichever is later. If that lies in the future,
+// another clock wrote it, and the evidence counts as too old. While the observation has a problem no heartbeat is
+// recorded, so each decision would begin another epoch. So the evidence is never too old then, unless the new evidence
+// can be compared.
 func (e *evaluation) tooOld(recorded *migrationv1alpha1.StorageEvidence) bool {
 	later := e.in.Observation.Problem != nil && !e.evidenceComparable()
 	if storageversion.Durable(*recorded) || later {

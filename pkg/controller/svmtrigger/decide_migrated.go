@@ -115,7 +115,7 @@ func whatHappensTo(m *migrationv1alpha1.StorageVersionMigration, expires bool) (
 			" waits until the API servers have deleted those that were written before it began."
 	default:
 		return migrationv1alpha1.StateReasonMigrationRunning, "The migration " + m.Name +
-			" has begun to rewrite them. Its conditions say how that stands."
+			" has begun to rewrite them. Its status shows how far it is."
 	}
 }
 

@@ -20,7 +20,6 @@ import (
 	"cmp"
 	"fmt"
 	"hash/fnv"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,9 +57,9 @@ func (s storage) targets(m *migrationv1alpha1.StorageVersionMigration, target *m
 		target.StorageStateUID == s.state
 }
 
-// primaryAlreadyMigrated reports whether every object of the primary is stored in the encoding of this resource. If the
-// state of this resource says something else, the last migration of the primary began too early for it. So this
-// resource gets a migration of the storage of its own.
+// primaryAlreadyMigrated reports whether every object of the primary is stored in the encoding of this resource. If
+// this resource still has something to migrate, the migration of the primary began before the servers agreed on this
+// resource. Then the trigger creates a migration of the storage for this resource.
 func (e *evaluation) primaryAlreadyMigrated() bool {
 	primary := &e.in.PrimaryState.Status
 	return primary.Migrated() && primary.CurrentStorageVersionHash == e.next.CurrentStorageVersionHash
@@ -96,9 +95,9 @@ func (e *evaluation) proves(m *migrationv1alpha1.StorageVersionMigration) bool {
 }
 
 // beganAgreed reports whether a migration of the primary began when the servers agreed in the epoch of this resource,
-// which may be younger than that of the primary. It compares the start time with the clock of this host only if this
-// manager has seen the epoch begin, and if nobody has set the clock since. Otherwise what counts is when this manager
-// saw the migration first. At worst that costs another migration.
+// which may have begun after the epoch of the primary. If this manager saw the epoch begin, and nobody has set the
+// clock since, it compares the start time of the migration. Otherwise it takes the time at which this manager first saw
+// the migration, which is later. At worst that costs another migration.
 func (e *evaluation) beganAgreed(m *migrationv1alpha1.StorageVersionMigration) bool {
 	oneClock := e.in.EpochWatched && !e.clockSet() && !e.inFuture(m.Status.StartTime.Time)
 	return oneClock && !m.Status.StartTime.Time.Before(e.settledTime()) ||
@@ -230,9 +229,8 @@ func (e *evaluation) countFailure() {
 	}
 	if failed := m.Status.Condition(migrationv1alpha1.MigrationFailed); failed == nil ||
 		!migrationv1alpha1.RetryIsVain(failed.Reason) {
-		wait := float64(e.in.Periods.MinBackoff) * math.Pow(2, float64(min(failures-1, 30)))
-		wait = min(wait, float64(e.in.Periods.MaxBackoff))
-		next := e.in.Now.Add(time.Duration(wait))
+		wait := min(e.in.Periods.MinBackoff<<min(failures-1, 16), e.in.Periods.MaxBackoff)
+		next := e.in.Now.Add(wait)
 		e.next.Backoff.NextAttemptTime = new(metav1.NewTime(migrationv1alpha1.RoundUp(next)))
 	}
 }

@@ -29,7 +29,7 @@ import (
 func (l *life) look(version string, started time.Time) {
 	servers := []storageversion.Process{{Identity: "a", Incarnation: "1"}}
 	l.ledger.SetServers(l.in.Now, servers, true)
-	l.ledger.SetLook(l.in.Now, storageversion.Look{Living: servers, Direct: true,
+	l.ledger.SetLook(l.in.Now, storageversion.Look{Living: servers,
 		Documents: map[string]storageversion.Document{"10.0.0.1": {
 			Version: version, Started: started, Held: storageversion.LeaseMayOutliveProcess(version),
 			Resources: map[schema.GroupResource]storageversion.Resource{
@@ -43,7 +43,7 @@ func (l *life) look(version string, started time.Time) {
 func (l *life) lookWithout() {
 	servers := []storageversion.Process{{Identity: "a", Incarnation: "1"}}
 	l.ledger.SetServers(l.in.Now, servers, true)
-	l.ledger.SetLook(l.in.Now, storageversion.Look{Living: servers, Direct: true,
+	l.ledger.SetLook(l.in.Now, storageversion.Look{Living: servers,
 		Documents: map[string]storageversion.Document{"10.0.0.1": {Version: "v1.37.0"}},
 	})
 }

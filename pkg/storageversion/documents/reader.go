@@ -97,8 +97,8 @@ func (r Reader) ServerVersion(ctx context.Context) (string, error) {
 	return document.GitVersion, nil
 }
 
-// Families returns those metric families of these names that the server has. The error is proto.Error if the server
-// answered with something else than metrics. It is another one if the answer was cut off, or is a few letters.
+// Families returns the metric families with these names that the server has. If the answer is not metrics, the error is
+// proto.Error. An answer that was cut off, or that is only a few bytes long, gives another error.
 func (r Reader) Families(ctx context.Context, names ...string) (map[string]*dto.MetricFamily, error) {
 	const accept = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)

@@ -102,7 +102,7 @@ func (w *leaseWatcher) lookBack(
 	klog.FromContext(ctx).V(4).Info("Asked etcd who held identity Leases before", "requests", h.requests,
 		"earlier", earlier, "err", err)
 	switch {
-	case first: // Sets in which a server is missing are older than the cluster is now.
+	case first: // Sets with fewer servers are from before all servers of today were there, so leave them out.
 		return slices.DeleteFunc(earlier, func(lived []storageversion.Process) bool { return len(lived) < len(living) }), true
 	case err != nil:
 		return nil, false

@@ -41,8 +41,8 @@ import (
 var storageVersionsResource = schema.GroupResource{Group: "internal.apiserver.k8s.io", Resource: "storageversions"}
 
 // readServer asks a server which built-in group versions it serves, and for their documents.
-func (p *discoveryPoller) readServer(ctx context.Context, address string, direct bool) storageversion.Document {
-	from, document, err := p.holds.identify(ctx, address, direct)
+func (p *discoveryPoller) readServer(ctx context.Context, address string) storageversion.Document {
+	from, document, err := p.holds.identify(ctx, address, p.direct)
 	if err == nil {
 		document.Serves, err = builtInVersions(ctx, from, p.aggregated.isBuiltIn)
 	}
@@ -58,15 +58,15 @@ func (p *discoveryPoller) readServer(ctx context.Context, address string, direct
 // readServers asks all servers at once what they say about their built-in resources.
 func (p *discoveryPoller) readServers(ctx context.Context) storageversion.Look {
 	p.mu.Lock()
-	addresses, direct := p.clients.addresses(p.addresses.ready)
+	var addresses []string
+	addresses, p.direct = p.clients.addresses(p.addresses.ready)
 	look := storageversion.Look{
-		Living: p.ledger.Living(), Advertised: p.leases.advertised, Direct: direct,
-		Documents: map[string]storageversion.Document{},
+		Living: p.ledger.Living(), Advertised: p.leases.advertised, Documents: map[string]storageversion.Document{},
 	}
 	p.mu.Unlock()
 	if !p.planMeeting(&look, addresses) || !p.readProcesses(ctx, &look, addresses) {
 		collect(ctx, &look, addresses, func(address string) (storageversion.Document, bool) {
-			return p.readServer(ctx, address, direct), true
+			return p.readServer(ctx, address), true
 		})
 	}
 	return look
@@ -98,7 +98,7 @@ func (p *discoveryPoller) planMeeting(look *storageversion.Look, addresses []str
 func (p *discoveryPoller) readProcesses(
 	ctx context.Context, look *storageversion.Look, addresses []string,
 ) (told bool) {
-	m := p.clients.meet(ctx, addresses, look.Direct, len(look.Living))
+	m := p.clients.meet(ctx, addresses, p.direct, len(look.Living))
 	defer m.close()
 	if look.Unmet = m.unmet(); len(m.met) == 0 {
 		return false
@@ -170,7 +170,7 @@ func collect(
 		readers.Go(func() {
 			document, counts := ask(name)
 			klog.FromContext(ctx).V(4).Info("Read the discovery documents of an API server", "address", name,
-				"direct", look.Direct, "resources", len(document.Resources), "failure", document.Failure, "counts", counts)
+				"resources", len(document.Resources), "failure", document.Failure, "counts", counts)
 			mu.Lock()
 			defer mu.Unlock()
 			if counts {

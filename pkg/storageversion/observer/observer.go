@@ -152,8 +152,8 @@ func (o *Observer) Observe(resource schema.GroupResource) storageversion.Observa
 	return o.facts.ledger.Observe(o.facts.clock.Now(), resource)
 }
 
-// documentsOf has the class of the resources that discovery documents are about. Documents are no
-// newer than the Leases or APIServices that say which servers have to be asked.
+// documentsOf has the class of the resources that each source of documents is about. While the Leases or APIServices of
+// that class cannot be read, nobody knows which servers to ask. So its documents count as read only until that began.
 var documentsOf = map[migrationv1alpha1.EvidenceSource]storageversion.Class{
 	migrationv1alpha1.EvidenceFromServerDiscovery:     storageversion.BuiltIn,
 	migrationv1alpha1.EvidenceFromAggregatedDiscovery: storageversion.Aggregated,

@@ -65,6 +65,9 @@ type discoveryPoller struct {
 
 	// Only the goroutine of run writes these, while no other reads them.
 	last storageversion.Look
+	// direct says that the addresses of the last look come from EndpointSlices. Otherwise there is one address, that of
+	// the configured host, and whichever server answers there.
+	direct bool
 	// awaited says that the first list of StorageVersions was waited for.
 	awaited  bool
 	patience wait.Backoff
@@ -196,7 +199,7 @@ func (p *discoveryPoller) lookMayHelp(ctx context.Context) bool {
 		if p.last.Documents[address].Failure == errNoHashes.Error() {
 			return false // Another process may say more, and its Lease causes a look.
 		}
-		return p.readServer(ctx, address, p.last.Direct).Failure == ""
+		return p.readServer(ctx, address).Failure == ""
 	})
 }
 
@@ -219,7 +222,7 @@ func (p *discoveryPoller) servedChanged(ctx context.Context, all bool) bool {
 	for address, before := range p.last.Documents {
 		var now []schema.GroupVersion
 		var version string
-		from, err := p.clients.reader(address, p.last.Direct)
+		from, err := p.clients.reader(address, p.direct)
 		if err == nil {
 			now, err = builtInVersions(ctx, from, p.aggregated.isBuiltIn)
 		}

@@ -132,19 +132,19 @@ func testImpossible(t *testing.T, c *cluster, served custom) {
 			"no-such-resource",
 			schema.GroupVersionResource{Group: served.Group, Resource: "nothings"},
 			v1alpha1.MigrationReasonResourceNotServed,
-			[]string{"nothings." + served.Group, "check spec.resource"},
+			[]string{"nothings." + served.Group, "Check spec.resource"},
 		},
 		{
 			"no-such-group",
 			schema.GroupVersionResource{Group: "nowhere.test", Version: "v1", Resource: "nothings"},
 			v1alpha1.MigrationReasonResourceNotServed,
-			[]string{"nothings.nowhere.test", "check spec.resource"},
+			[]string{"nothings.nowhere.test", "Check spec.resource"},
 		},
 		{
 			"group-forgotten",
 			schema.GroupVersionResource{Resource: "deployments"},
 			v1alpha1.MigrationReasonResourceNotServed,
-			[]string{"deployments", "check spec.resource", "group"},
+			[]string{"deployments", "Check spec.resource", "group"},
 		},
 		{
 			"token-reviews",

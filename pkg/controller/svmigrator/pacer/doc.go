@@ -36,9 +36,9 @@ limitations under the License.
 //     too many, and the limit halves, rounded up. If it is one already, a polite window follows. A polite window in
 //     which others are noticed halves the number of windows that count. When none is left, the limit of sprints
 //     begins at one again.
-//   - If it is known that nobody else writes, a window in which nobody was noticed counts as two. Another window is in
-//     doubt, because there may be others who only read: it does not count, and 16 sprints of one request at a time
-//     follow.
+//   - If it is known that nobody else writes, a window in which nobody was noticed counts as two. A window in which
+//     others were noticed is in doubt, because they may only read: it does not count, and 16 sprints of one request at
+//     a time follow.
 //
 // Others write if etcd's revision grows by 10 a second more than what the migrations write. When they begin to, sprints
 // end, and a polite window follows. Leases are written in any large cluster, and say nothing about load. So writes do
