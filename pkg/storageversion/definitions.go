@@ -40,7 +40,7 @@ func (d definitions) observe(o *Observation) {
 		o.Presence = Served
 	}
 	o.Served, o.Defined = slices.Clone(definition.ServedVersions), slices.Clone(definition.DefinedVersions)
-	o.StoredVersionsManager = definition.StoredVersionsManager
+	o.StoredVersionsManager, o.ContentSince = definition.StoredVersionsManager, definition.contentSince
 	versions := slices.Concat(definition.ServedVersions, definition.StoredVersions, []string{definition.StorageVersion})
 	o.Versions = versionsByEncoding(definition.Group, definition.Kind, versions)
 }
@@ -79,8 +79,9 @@ func (c *CustomResource) sighting() Sighting {
 	return sighting
 }
 
-// customSighting returns what the definition has the servers write. A server in front of it answers requests in their
-// place: a migration would take its answers for those of the servers, and must begin anew when it is gone.
+// customSighting returns what the definition has the servers write, and Unknown for each version that an APIService
+// hands to an aggregated server. That server answers requests for the custom resources, and a migration would take its
+// answers for those of kube-apiserver. When the APIService is gone, the sighting differs, and a migration begins anew.
 func (l *Ledger) customSighting(definition *CustomResource) Sighting {
 	sighting := definition.sighting()
 	for _, gv := range l.aggregated.inFrontOf(definition) {

@@ -262,11 +262,16 @@ func (l *Ledger) SetCustomResource(now time.Time, resource schema.GroupResource,
 	if definition == nil || exists && !Continues(last.Evidence, definition.sighting().Evidence) {
 		l.sightings.restart(resource)
 	}
-	if l.definitions[resource] != nil {
+	before := l.definitions[resource]
+	if before != nil {
 		l.existingDefinitions--
 	}
 	if definition != nil {
 		l.existingDefinitions++
+		definition.contentSince = now
+		if before != nil && before.UID == definition.UID && before.Content == definition.Content {
+			definition.contentSince = before.contentSince
+		}
 	}
 	l.definitions[resource] = definition
 	return l.note(now, l.dropBuiltIns(resource.Group).Insert(resource))

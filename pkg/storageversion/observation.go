@@ -81,6 +81,9 @@ type Observation struct {
 	Served []string
 	// Defined are the versions of the CustomResourceDefinition, served or not.
 	Defined []string
+	// ContentSince is when this manager first saw the versions, schemas and conversion that the CustomResourceDefinition
+	// has now. No evidence shows whether a server uses its schemas already.
+	ContentSince time.Time
 	// Definitions is how many CustomResourceDefinitions the cluster has, if the resource is custom.
 	Definitions int
 	// SharedWith are other resources that are the same objects in the same storage.

@@ -115,28 +115,30 @@ func (c *Controller) enqueueReady(m *migrationv1alpha1.StorageVersionMigration) 
 	case c.ready.NumRequeues(m.Name) > 0:
 		return stay(time.Time{}) // Its last run failed. It is queued again when the backoff is over.
 	}
-	decision := stay(now.Add(minRetry)) // A run begins now.
-	if other := c.runs.runOf(m.GroupResource()); other != nil {
-		// It is queued again when the run of the other one has ended.
-		decision = waitDecision(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource runs. "+
-			"This one starts when that one has ended or gives up its slot", other.name)
-	} else {
-		if c.ready.Len() > 0 || len(c.runs.all()) >= c.env.options.ConcurrentMigrations {
-			decision = waitDecision(migrationv1alpha1.MigrationReasonQueued, "as many migrations run as "+
-				"--concurrent-migrations allows, or others come first. This one starts when a slot is free")
-		}
+	other := c.runs.runOf(m.GroupResource())
+	full := c.ready.Len() > 0 || len(c.runs.all()) >= c.env.options.ConcurrentMigrations
+	if other == nil { // Otherwise it is queued again when the run of the other one has ended.
 		c.ready.Add(m.Name)
 	}
-	if saysMore {
+	switch {
+	case saysMore:
 		return stay(time.Time{})
+	case other != nil:
+		return waitDecision(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource runs. "+
+			"This one starts when that one has ended or gives up its slot", other.name)
+	case full:
+		return waitDecision(migrationv1alpha1.MigrationReasonQueued, "as many migrations run as "+
+			"--concurrent-migrations allows, or others come first. This one starts when a slot is free")
+	default:
+		return stay(now.Add(minRetry)) // A run begins now.
 	}
-	return decision
 }
 
-// admit checks the gates 6 to 11. The error says which one is closed.
+// admit checks gates 6 to 10 and stores the target (11). It returns an error if a gate is closed. If the error is
+// errStopped, the run ends, and sync finds the gate and writes it into the status.
 func (r *migrationRun) admit(ctx context.Context) error {
-	if r.env.space.admit(ctx) != nil {
-		return errStopped // sync says why it waits.
+	if !r.env.space.admit(ctx) {
+		return errStopped
 	}
 	// The cache may not have what the last run wrote yet.
 	if err := r.status.refresh(ctx); err != nil {
@@ -165,7 +167,6 @@ func (r *migrationRun) admit(ctx context.Context) error {
 	if err := r.checkInTree(ctx); err != nil {
 		return err
 	}
-	r.definition = definitionOf(&observation)
 	err = r.locate(ctx, decision.Target)
 	if r.servedElsewhere(err) {
 		who := "another one does"
@@ -178,6 +179,12 @@ func (r *migrationRun) admit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if schemas := r.served.Schemas; schemas != nil {
+		if err := checkObserved(schemas.UID, schemas.Generation, observation); err != nil {
+			return err
+		}
+	}
+	r.contentSince = observation.ContentSince
 	r.prepareTask(ctx, decision)
 	return r.storeTarget(ctx, decision)
 }

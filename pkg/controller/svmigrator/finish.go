@@ -157,15 +157,20 @@ func (r *migrationRun) observedDefinition(
 	if err != nil {
 		return nil, err
 	}
+	return live, checkObserved(live.Metadata.UID, live.Metadata.Generation, observation)
+}
+
+// checkObserved returns controller.ErrOutdated if a definition that was read is not the one that was observed last.
+func checkObserved(uid types.UID, generation int64, observation storageversion.Observation) error {
 	last, _ := observation.Last()
 	switch observed := last.Evidence.CustomResourceDefinition; {
 	case observed == nil:
-		return nil, fmt.Errorf("the definition was not observed: %w", controller.ErrOutdated)
-	case live.Metadata.UID != observed.UID, live.Metadata.Generation != observed.Generation:
-		return nil, fmt.Errorf("the definition has generation %d, and generation %d was observed: %w",
-			live.Metadata.Generation, observed.Generation, controller.ErrOutdated)
+		return fmt.Errorf("the definition was not observed: %w", controller.ErrOutdated)
+	case uid != observed.UID, generation != observed.Generation:
+		return fmt.Errorf("the definition has generation %d, and generation %d was observed: %w",
+			generation, observed.Generation, controller.ErrOutdated)
 	}
-	return live, nil
+	return nil
 }
 
 // verifyAndPruneDefinition checks that the definition is the one that was observed. Then it removes the versions in

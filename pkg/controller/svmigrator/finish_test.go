@@ -143,7 +143,7 @@ func TestServerThatComesBackDuringAMigration(t *testing.T) {
 	}
 }
 
-// TestDefinitionThatChangesDuringARun wants the run to end, because the schemas that it has read may be out of date.
+// TestDefinitionThatChangesDuringARun wants the run to end if a schema changes, because it has read the earlier one.
 // The storage version is the same, so the migration goes on.
 func TestDefinitionThatChangesDuringARun(t *testing.T) {
 	o := newKnown(serverA)
@@ -158,13 +158,14 @@ func TestDefinitionThatChangesDuringARun(t *testing.T) {
 	m := s.env.caches.Migration("m")
 	var stopped error
 	r := s.run(m)
-	r.stop, r.definition = func(cause error) { stopped = cause }, definitionOf(&observation)
+	r.stop, r.contentSince = func(cause error) { stopped = cause }, observation.ContentSince
 	r.begun.Store(m)
 	s.runs.claimResource(r)
-	for i, want := range []error{nil, errStopped} {
+	for i, want := range []error{nil, nil, errStopped} {
 		o.SetCustomResource(o.clock.Now(), widgets, &storageversion.CustomResource{
 			UID: "widgets", Generation: int64(5 + i), Group: widgets.Group, Kind: "Widget", StorageVersion: "v2",
 			ServedVersions: []string{"v2"}, DefinedVersions: []string{"v2"}, StoredVersions: []string{"v2"}, Established: true,
+			Content: []string{"", "", "another schema"}[i],
 		})
 		s.resourceChanged(widgets)
 		if !errors.Is(stopped, want) {

@@ -41,9 +41,10 @@ import (
 // they have accepted may reach etcd up to a request timeout later. So the migrator asks every server, and a migration
 // starts when all of them have followed for a settle period.
 //
-// A server answers from its discovery document, which is ahead of what it writes: it replaces the handlers of changed
-// definitions one after the other, and each waits while requests have others built anew. How long that takes depends
-// on how many definitions changed, so the settle period is longer by handlerPeriod for each definition of the cluster.
+// A server answers from its discovery document, which changes before its writes do: after the document, the server
+// replaces the handlers of the changed definitions one by one, under a lock that it also needs to build handlers for
+// requests. How long that takes depends on how many definitions changed, so the settle period is longer by
+// handlerPeriod for each definition of the cluster.
 
 const (
 	followersQueueName = rewrite.Subsystem + "_followers"
@@ -143,9 +144,10 @@ func (f *followers) matters(resource schema.GroupResource) bool {
 }
 
 // stateOf returns what is known about the definition that was observed. It is the zero value if the servers were not
-// asked yet. What is known about an earlier generation still holds if all generations since have the same encoding: a
-// server that follows one of them writes what all of them say. If one of them drops a version, clients may still write
-// at that version for a while, and the servers are asked anew. So they are if a server has come since.
+// asked yet. What is known about an earlier generation still holds if all generations since have the same encoding and
+// serve its versions: a server that follows one of them writes what all of them say. Otherwise, or if a server has come
+// or left since, it is the zero value, and the servers are asked anew: clients may still write for a while at a version
+// that was dropped.
 func (f *followers) stateOf(o *storageversion.Observation) followState {
 	loaded, ok := f.known.Load(o.Resource)
 	if !ok {
@@ -191,17 +193,20 @@ func identify(sighting storageversion.Sighting) string {
 }
 
 // gate returns a decision to wait while a migration must not start because a server does not follow the definition yet,
-// or has not followed it for long enough. It has the servers asked if nobody has. Otherwise it returns the decision to
-// go unchanged.
+// or has not followed it for long enough. It has the servers asked if nobody has. A migration that has begun waits only
+// after the schemas, versions or conversion of the definition have changed. Otherwise gate returns the decision to go
+// unchanged.
 func (f *followers) gate(m *migrationv1alpha1.StorageVersionMigration, decision Decision) Decision {
 	resource := m.GroupResource()
 	observation := f.env.observer.Observe(resource)
-	if observation.Class != storageversion.Custom || m.Begun() {
-		return decision // It started, so all servers followed.
+	if observation.Class != storageversion.Custom {
+		return decision
 	}
 	now, known := f.env.clock.Now(), f.stateOf(&observation)
-	start := known.since.Add(f.env.options.SettlePeriod + time.Duration(observation.Definitions)*handlerPeriod)
+	settle := f.env.options.SettlePeriod + time.Duration(observation.Definitions)*handlerPeriod
+	start, sameContent := known.since.Add(settle), observation.ContentSince.Add(settle)
 	switch {
+	case m.Begun(): // All servers followed when it started.
 	case known.lag != nil:
 		advice := ""
 		if errors.Is(known.lag, errLags) {
@@ -210,7 +215,8 @@ func (f *followers) gate(m *migrationv1alpha1.StorageVersionMigration, decision 
 		decision = awaitAgreement("%v. The migration starts when every server has written %s for the settle period%s",
 			known.lag, versionName(decision.Target), advice)
 	case known.since.IsZero():
-		f.queue.AddAfter(resource, minRetry) // not at once, because this is decided again when they were asked
+		// Not at once: the answers make the controller decide again, which may lead here again while they do not count.
+		f.queue.AddAfter(resource, minRetry)
 		decision = awaitAgreement("the API servers are being asked whether they follow the CustomResourceDefinition")
 		decision.DecideAt = now.Add(maxFollowRetry) // decideAgain is called earlier, when they were asked.
 	case now.Before(start):
@@ -218,6 +224,13 @@ func (f *followers) gate(m *migrationv1alpha1.StorageVersionMigration, decision 
 			"%s, when writes that began earlier have ended",
 			known.since.UTC().Format(time.RFC3339), start.UTC().Format(time.RFC3339))
 		decision.DecideAt = start
+	}
+	// A server that still has the schemas or the conversion of before may drop fields that are to be kept.
+	if decision.Verdict == Go && len(observation.Defined) > 1 && now.Before(sameContent) {
+		decision = awaitAgreement("a version, a schema or the conversion of the CustomResourceDefinition changed at %s, or "+
+			"the manager started then. Rewriting begins at %s, when all servers use what the definition says",
+			observation.ContentSince.UTC().Format(time.RFC3339), sameContent.UTC().Format(time.RFC3339))
+		decision.DecideAt = sameContent
 	}
 	return decision
 }
@@ -248,8 +261,9 @@ func (e *environment) everyServerFollows(
 }
 
 // hashAt returns the hash of the storage version that a server reports of a custom resource. It is empty if the storage
-// version is not served. A server that does not follow the definition yet may serve versions that are not served any
-// more. The document of the group is not asked for its versions: APIServices make it, and may be late.
+// version is not served. hashAt also asks at versions that the definition no longer serves, because a server that does
+// not follow it yet may serve only those. It does not take the versions from the document of the group: that is made
+// from APIServices, which may be late.
 func hashAt(ctx context.Context, server documents.Reader, o *storageversion.Observation) (string, error) {
 	for _, version := range slices.Concat(o.Served, o.Defined) {
 		served, err := server.ServedAt(ctx, o.Resource.WithVersion(version))

@@ -282,3 +282,40 @@ func TestServerThatComesWhileServersAreAsked(t *testing.T) {
 		t.Error("the migration starts although b was never asked")
 	}
 }
+
+// TestSchemasThatChange changes a schema while a migration runs. A server that has the earlier schema may drop fields
+// that the migration is to keep, and nothing shows which schema a server has.
+func TestSchemasThatChange(t *testing.T) {
+	o := newKnown(serverA)
+	s, _ := stageOf(t, o, made(nil))
+	begun := made(func(m *migrationv1alpha1.StorageVersionMigration) {
+		m.Status.StartTime, m.Status.Target = new(metav1.NewTime(noon)), toV2.Target
+	})
+	generation := int64(5)
+	change := func(content string, versions ...string) {
+		generation++
+		o.SetCustomResource(o.clock.Now(), widgets, &storageversion.CustomResource{
+			UID: "widgets", Generation: generation, Group: widgets.Group, Kind: "Widget", StorageVersion: "v2",
+			ServedVersions: []string{"v2"}, DefinedVersions: versions, StoredVersions: []string{"v2"}, Established: true,
+			Content: content,
+		})
+	}
+	want := func(verdict Verdict) {
+		t.Helper()
+		if d := s.followers.gate(begun, toV2); d.Verdict != verdict {
+			t.Errorf("at generation %d, %v after noon: %+v", generation, o.clock.Since(noon), d)
+		}
+	}
+	want(Go)
+	change("another schema", "v2")
+	want(Go) // Every write drops what the only schema lacks.
+	change("fields like v1", "v1", "v2")
+	want(Wait)
+	o.clock.Step(59 * time.Second)
+	want(Wait)
+	change("fields like v1", "v1", "v2") // A generation that changes nothing of this.
+	o.clock.Step(time.Second)
+	want(Wait) // 0.1 s more for the handler of the definition
+	o.clock.Step(time.Second)
+	want(Go)
+}

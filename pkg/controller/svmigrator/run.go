@@ -77,10 +77,10 @@ type migrationRun struct {
 	// turnEnds is when the migration gives its slot to others that wait. Zero means never.
 	turnEnds time.Time
 
-	// served is the resource as the engine rewrites it. locate sets it. definition is the one that locate has read, or an
-	// earlier one: see definitionOf.
-	served     rewrite.Resource
-	definition string
+	// served is the resource as the engine rewrites it. locate sets it. contentSince says which content of the definition
+	// locate has read. It is zero if there is none.
+	served       rewrite.Resource
+	contentSince time.Time
 	// begun is the migration with its target, or nil before the target is stored. Other goroutines use it to decide
 	// whether the run must stop.
 	begun atomic.Pointer[migrationv1alpha1.StorageVersionMigration]
@@ -175,15 +175,15 @@ func (r *migrationRun) storeTarget(ctx context.Context, decision Decision) error
 	return nil
 }
 
-// mustStop reports whether the run of a migration must not write any more. If the definition has changed, the next run
-// goes on: fields that a rewrite drops, defaults that it adds, and versions that are served may be others now.
+// mustStop reports whether the run of a migration must not write any more. If the versions, schemas or conversion of
+// the definition have changed, the next run goes on: it knows which fields a rewrite drops, and which defaults it adds.
 func (r *migrationRun) mustStop(m *migrationv1alpha1.StorageVersionMigration) bool {
 	observation := r.env.observer.Observe(r.resource)
-	return r.definition != "" && definitionOf(&observation) != r.definition || r.env.decideCached(m).Verdict != Go
+	return !observation.ContentSince.Equal(r.contentSince) || r.env.decideCached(m).Verdict != Go
 }
 
-// alreadyExplained reports whether the status still says why the last run could not continue. Then storeTarget keeps
-// that condition until the run makes progress. A run that was postponed before all objects were done makes some now.
+// alreadyExplained reports whether the status says why the last run could not continue, and must go on saying so until
+// this run makes progress. A run that was postponed while objects were left makes progress now.
 func (r *migrationRun) alreadyExplained(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
 	return r.saysStuck(status) || status.SweepCompletionTime != nil && r.saysPostponed(status)
 }

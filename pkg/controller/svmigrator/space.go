@@ -61,9 +61,10 @@ const (
 	// A new measurement begins if nothing was rewritten or read for spaceForgotten. By then etcd has been compacted.
 	spaceForgotten = time.Hour
 
-	// A list by name always comes from etcd. API servers answer other lists at a revision from their cache until one of
-	// them compacts etcd, so those do not show a compaction by etcd or by a person. Definitions are in the default etcd,
-	// which events often are not, and the manager may list them in any case. There need not be one of that name.
+	// A list by name at a revision is always answered from etcd, so it fails after any compaction. API servers answer
+	// other lists at a revision from their cache until one of them compacts etcd, so these do not show a compaction by
+	// etcd itself or by a person. Definitions are in the default etcd, which events often are not, and the manager may
+	// list them anyway. The definition that is named here need not exist.
 	definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 	oneDefinition   = "metadata.name=storageversionmigrations.migration.k8s.io"
 
@@ -161,10 +162,10 @@ func (s *space) rewritten(resource schema.GroupResource) {
 	}
 }
 
-// admit returns why nothing may be rewritten now, or nil.
-func (s *space) admit(ctx context.Context) *Decision {
+// admit reports whether rewriting may begin. It takes the first readings if they are due.
+func (s *space) admit(ctx context.Context) bool {
 	if s.growth.maxGrowth == 0 {
-		return nil
+		return true
 	}
 	s.measurementMu.Lock()
 	defer s.measurementMu.Unlock()
@@ -178,7 +179,7 @@ func (s *space) admit(ctx context.Context) *Decision {
 		}
 		s.mu.Unlock()
 	}
-	return s.paused()
+	return s.paused() == nil
 }
 
 func (s *space) paused() *Decision {

@@ -113,7 +113,7 @@ func TestFirstReadings(t *testing.T) {
 	s := newSpace(klog.Background(), e, func() {})
 	answering := told.servers
 	told.servers = tell(t, reply{code: http.StatusServiceUnavailable}).servers
-	if s.admit(t.Context()) == nil {
+	if s.admit(t.Context()) {
 		t.Error("no server answers, and migrations begin")
 	}
 	told.servers, told.asked = answering, 0
@@ -121,8 +121,8 @@ func TestFirstReadings(t *testing.T) {
 	suspended, stop := context.WithCancel(t.Context())
 	stop()
 	s.admit(suspended) // The next run has to measure.
-	if pause := s.admit(t.Context()); pause != nil {
-		t.Errorf("nothing was rewritten yet, and migrations pause: %s", pause.Message)
+	if !s.admit(t.Context()) {
+		t.Errorf("nothing was rewritten yet, and migrations pause: %s", s.paused().Message)
 	}
 	want := databaseFile{first: 10 * mebibyte, last: 10 * mebibyte, limit: 11 * mebibyte}
 	if file := *s.growth.files["etcd"]; file != want {

@@ -17,6 +17,11 @@ limitations under the License.
 package documents
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -38,8 +43,9 @@ type Definition struct {
 			Plural string `json:"plural"`
 			Kind   string `json:"kind"`
 		} `json:"names"`
-		Versions   []DefinitionVersion `json:"versions"`
-		Conversion struct {
+		PreserveUnknownFields bool                `json:"preserveUnknownFields,omitempty"`
+		Versions              []DefinitionVersion `json:"versions"`
+		Conversion            struct {
 			Strategy string `json:"strategy"`
 			Webhook  struct {
 				ClientConfig struct {
@@ -58,12 +64,30 @@ type Definition struct {
 	} `json:"status"`
 }
 
-// DefinitionVersion is one version, without its schema.
+// DefinitionVersion is one version. Of its schema there is only a sum.
 type DefinitionVersion struct {
-	Name    string `json:"name"`
-	Served  bool   `json:"served"`
-	Storage bool   `json:"storage"`
+	Name    string    `json:"name"`
+	Served  bool      `json:"served"`
+	Storage bool      `json:"storage"`
+	Schema  schemaSum `json:"schema,omitzero"`
 }
+
+// schemaSum differs if the JSON of two schemas differs. Schemas are too large to be kept.
+type schemaSum [8]byte
+
+// UnmarshalJSON takes the sum of a schema. A sum, which is a string, it takes as it is, so that copies are equal.
+func (s *schemaSum) UnmarshalJSON(schema []byte) error {
+	if len(schema) == 2*len(s)+2 && schema[0] == '"' {
+		_, err := hex.Decode(s[:], bytes.Trim(schema, `"`))
+		return err
+	}
+	sum := sha256.Sum256(schema)
+	copy(s[:], sum[:])
+	return nil
+}
+
+// MarshalJSON returns the sum as a string.
+func (s schemaSum) MarshalJSON() ([]byte, error) { return json.Marshal(hex.EncodeToString(s[:])) }
 
 // GetObjectMeta lets a Reflector read the metadata.
 func (d *Definition) GetObjectMeta() metav1.Object { return d.Metadata.object() }
@@ -121,6 +145,12 @@ func (d *Definition) ServedVersions() []string {
 // ConvertedByWebhook reports whether a webhook converts objects between versions. Otherwise API servers only change
 // apiVersion, and remove the fields that the schema of the version of a request does not have.
 func (d *Definition) ConvertedByWebhook() bool { return d.Spec.Conversion.Strategy == "Webhook" }
+
+// Content differs if two definitions differ in what API servers change when they store an object: in the versions,
+// their schemas, or the conversion.
+func (d *Definition) Content() string {
+	return fmt.Sprint(d.Spec.Versions, d.Spec.Conversion.Strategy, d.Spec.PreserveUnknownFields)
+}
 
 // StoredVersionsManager is the field manager whose request was the last to change status.storedVersions, or empty. The
 // storage versions that an API server adds by itself do not count.

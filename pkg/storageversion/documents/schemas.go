@@ -31,6 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Schemas are the schemas of the versions of a custom resource. By these, API servers change what they read and store:
@@ -40,7 +41,10 @@ import (
 //
 // So an object that is stored in another version than before may look different, although its rewrite changed nothing.
 type Schemas struct {
-	storage string
+	// UID and Generation are those of the definition.
+	UID        types.UID
+	Generation int64
+	storage    string
 	// webhook means that a webhook converts the objects. Nobody else knows what it keeps.
 	webhook bool
 	// byVersion has the schemas of all versions. A version without a schema drops nothing.
@@ -63,7 +67,8 @@ func (r Reader) Schemas(ctx context.Context, resource schema.GroupResource) (*Sc
 }
 
 func schemasOf(crd *apiextensionsv1.CustomResourceDefinition) *Schemas {
-	s := &Schemas{webhook: convertedByWebhook(crd), byVersion: map[string]*structuralschema.Structural{}}
+	s := &Schemas{UID: crd.UID, Generation: crd.Generation, webhook: convertedByWebhook(crd),
+		byVersion: map[string]*structuralschema.Structural{}}
 	for _, v := range crd.Spec.Versions {
 		if v.Storage {
 			s.storage = v.Name

@@ -141,3 +141,50 @@ func TestAPIServices(t *testing.T) {
 		})
 	}
 }
+
+// TestContent wants to notice each change of what API servers do with the objects, and no other change.
+func TestContent(t *testing.T) {
+	content := func(change func(*apiextensionsv1.CustomResourceDefinition)) string {
+		definition := &apiextensionsv1.CustomResourceDefinition{
+			TypeMeta: metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"},
+			Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+				Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true,
+					Schema: &apiextensionsv1.CustomResourceValidation{
+						OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object"},
+					}}},
+				Conversion: &apiextensionsv1.CustomResourceConversion{
+					Strategy: apiextensionsv1.WebhookConverter,
+					Webhook:  &apiextensionsv1.WebhookConversion{ClientConfig: &apiextensionsv1.WebhookClientConfig{}},
+				},
+			},
+		}
+		change(definition)
+		document, err := json.Marshal(definition)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return decode[*Definition](t, string(document)).Content()
+	}
+	before := content(func(*apiextensionsv1.CustomResourceDefinition) {})
+	type definition = apiextensionsv1.CustomResourceDefinition
+	for name, test := range map[string]struct {
+		change  func(*definition)
+		differs bool
+	}{
+		"a schema": {differs: true, change: func(d *definition) {
+			d.Spec.Versions[0].Schema.OpenAPIV3Schema.XPreserveUnknownFields = new(true)
+		}},
+		"no schema":      {differs: true, change: func(d *definition) { d.Spec.Versions[0].Schema = nil }},
+		"what is served": {differs: true, change: func(d *definition) { d.Spec.Versions[0].Served = false }},
+		"the conversion": {differs: true, change: func(d *definition) { d.Spec.Conversion = nil }},
+		"unknown fields": {differs: true, change: func(d *definition) { d.Spec.PreserveUnknownFields = true }},
+		"a label":        {change: func(d *definition) { d.Labels = map[string]string{"a": "b"} }},
+		"the CA of the webhook": {change: func(d *definition) {
+			d.Spec.Conversion.Webhook.ClientConfig.CABundle = []byte("another one")
+		}},
+	} {
+		if got := content(test.change); (got != before) != test.differs {
+			t.Errorf("%s: the content is %s, and was %s", name, got, before)
+		}
+	}
+}

@@ -63,5 +63,6 @@ func customResource(d *documents.Definition) *storageversion.CustomResource {
 		StoredVersions:        slices.Clone(d.Status.StoredVersions),
 		StoredVersionsManager: d.StoredVersionsManager(),
 		Established:           d.Established(),
+		Content:               d.Content(),
 	}
 }

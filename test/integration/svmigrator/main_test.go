@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 
 // TestMigrator begins with the tests that take longest.
 func TestMigrator(t *testing.T) {
-	framework.RunTogether(t, 5, []framework.Test{
+	framework.RunTogether(t, 4, []framework.Test{
 		{Name: "Lagging", Servers: 2, Run: testLagging},
 		{Name: "StuckMigrations", Servers: 1, Run: testStuckMigrations},
 		{Name: "Keys", Servers: 1, Run: testKeys},
@@ -45,6 +45,7 @@ func TestMigrator(t *testing.T) {
 			part{"MadeByHand", testMadeByHand},
 			part{"TogetherWithItsDefinition", testTogetherWithItsDefinition}, part{"OtherVersion", testOtherVersion},
 			part{"LostFields", testLostFields}, part{"AddedDefaults", testAddedDefaults},
+			part{"SchemaThatGetsAField", testSchemaThatGetsAField},
 		)},
 		{Name: "Killed", Servers: 1, Run: onHost(
 			part{"Manager", testManagerKilled}, part{"Each", testEachKilled},
