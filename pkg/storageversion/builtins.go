@@ -120,6 +120,9 @@ func (b *builtIns) sightingOfLook(resource schema.GroupResource) Sighting {
 	sharedWith := b.sharing.with(resource)
 	for _, address := range b.looks.addresses {
 		document := b.looks.last.Documents[address]
+		if document.Failure != "" {
+			continue // In a complete look only servers that have left do not answer.
+		}
 		hash := document.Resources[resource].Hash
 		for _, other := range sharedWith {
 			// A server that does not serve this resource writes its objects through another.

@@ -58,7 +58,7 @@ func NewLedger(linger time.Duration) *Ledger {
 	}
 	l.looks = &looks{
 		servers: l.servers, processes: processes{}, advertised: map[string]string{},
-		firstRead: map[Process]time.Time{},
+		firstRead: map[Process]time.Time{}, takenBack: map[Process]bool{},
 	}
 	l.builtIns = &builtIns{
 		servers: l.servers, looks: l.looks, sharing: l.sharing, resources: map[schema.GroupResource]builtIn{},

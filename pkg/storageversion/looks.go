@@ -47,7 +47,8 @@ type looks struct {
 	read         []Process         // the processes that the last complete look read
 	readAt       time.Time         // when it was recorded
 	firstRead    map[Process]time.Time
-	problemSince time.Time // zero while it is known what the living processes write
+	takenBack    map[Process]bool // a look counted it by mistake, so a record may name it as read
+	problemSince time.Time        // zero while it is known what the living processes write
 }
 
 // set records a look. It returns the processes that nobody read and that may have written, and whether all earlier
@@ -60,6 +61,9 @@ func (l *looks) set(now time.Time, look Look) (unread []Process, doubtful bool) 
 		unread = append(unread, l.processes.forget(look.Documents)...)
 	}
 	if doubtful = l.missedDeparture(now); doubtful {
+		for _, process := range l.read {
+			l.takenBack[process] = true
+		}
 		l.doubtAll()
 	}
 	if l.problemOfLook(now) == nil {
@@ -84,6 +88,7 @@ func (l *looks) drop(resource schema.GroupResource) {
 // noteRead records that the last look read the living processes.
 func (l *looks) noteRead(now time.Time) {
 	l.read, l.readAt = l.servers.living, now
+	clear(l.takenBack)
 	for _, process := range l.read {
 		if _, before := l.firstRead[process]; !before {
 			l.firstRead[process] = now
@@ -156,6 +161,7 @@ func (l *looks) forget(left []Process, unbroken bool) {
 		l.read = nil
 	}
 	for _, process := range left {
+		delete(l.takenBack, process)
 		delete(l.firstRead, process)
 	}
 }
@@ -166,7 +172,13 @@ func (l *looks) takeBack(now time.Time) {
 	if l.last == nil || !l.last.Shared {
 		return
 	}
-	maps.DeleteFunc(l.firstRead, func(_ Process, first time.Time) bool { return now.Sub(first) < confirmation })
+	maps.DeleteFunc(l.firstRead, func(process Process, first time.Time) bool {
+		recent := now.Sub(first) < confirmation
+		if recent {
+			l.takenBack[process] = true
+		}
+		return recent
+	})
 	l.read = slices.DeleteFunc(slices.Clone(l.read), func(process Process) bool {
 		_, read := l.firstRead[process]
 		return !read
@@ -205,9 +217,15 @@ func (l *looks) isAbsent(process Process) bool {
 
 // unread returns the processes that live and that the last complete look did not read.
 func (l *looks) unread() []Process {
-	return slices.DeleteFunc(slices.Clone(l.servers.living), func(process Process) bool {
+	unread := slices.DeleteFunc(slices.Clone(l.servers.living), func(process Process) bool {
 		return slices.Contains(l.read, process)
 	})
+	for i, process := range unread {
+		if l.takenBack[process] {
+			unread[i].Incarnation = ""
+		}
+	}
+	return unread
 }
 
 // unconfirmed returns those of the given processes of which it is not certain that a look read them. A StorageState may
@@ -217,7 +235,7 @@ func (l *looks) unconfirmed(now time.Time, processes []Process) (unconfirmed []P
 	for _, process := range processes {
 		first, read := l.firstRead[process]
 		switch {
-		case read && now.Sub(first) < confirmation:
+		case read && now.Sub(first) < confirmation, l.takenBack[process]:
 			unconfirmed = append(unconfirmed, Process{Identity: process.Identity})
 		case !read || !slices.Contains(l.read, process):
 			unconfirmed = append(unconfirmed, process)

@@ -33,7 +33,11 @@ func (l *looks) problemOfProcesses(now time.Time) *Problem {
 	if len(l.servers.living) > 0 && l.servers.equal(l.read) {
 		return nil
 	}
-	return l.problemOfLook(now)
+	if problem := l.problemOfLook(now); problem != nil || len(l.servers.living) == 0 {
+		return problem
+	}
+	// The last look was not complete when it was taken, so nothing was recorded of it.
+	return l.problem("the API servers (%s) are about to be read again", l.servers.names())
 }
 
 // problemOfLook returns why the last look is not a complete look at the living processes, or nil.

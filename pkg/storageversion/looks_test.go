@@ -87,7 +87,8 @@ func TestServerThatIsMetBeforeItsLeaseIsThere(t *testing.T) {
 	s.servers(true, "a/1", "c/1")
 	o := s.Observe(s.now, deployments)
 	last, _ := o.Last()
-	if got := processesOf([]string{"b/1"}); !slices.Equal(last.UnreadDeparted, got) {
+	// A record may name b/1, so it is not called that.
+	if got := processesOf([]string{"b/"}); !slices.Equal(last.UnreadDeparted, got) {
 		t.Errorf("left without having been read: %v, want %v", last.UnreadDeparted, got)
 	}
 }

@@ -155,7 +155,18 @@ func (e *evaluation) unrecorded() (sightings []storageversion.Sighting, gap bool
 		return sightings, e.tooOld(recorded)
 	}
 	return all, storageversion.Durable(*recorded) || storageversion.Anonymous(*recorded) || e.tooOld(recorded) ||
-		storageversion.OfOtherServer(*recorded, all[0].Evidence)
+		storageversion.OfOtherServer(*recorded, all[0].Evidence) || e.otherProcesses(recorded, all)
+}
+
+// otherProcesses reports whether the Leases show other processes of kube-apiserver than those that were recorded.
+// Others may have been there in between.
+func (e *evaluation) otherProcesses(
+	recorded *migrationv1alpha1.StorageEvidence, all []storageversion.Sighting,
+) bool {
+	return storageversion.WrittenByServers(*recorded) &&
+		!slices.ContainsFunc(all, func(s storageversion.Sighting) bool {
+			return slices.Equal(s.Evidence.Servers, recorded.Servers)
+		})
 }
 
 // tooOld reports whether the recorded evidence cannot be compared with later evidence, and is too old to be trusted.
