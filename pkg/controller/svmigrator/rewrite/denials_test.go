@@ -282,3 +282,17 @@ func TestPermissionsThatAreNotKnownYet(t *testing.T) {
 		})
 	}
 }
+
+// TestServerThatStaysUnready has an admission plugin that never becomes ready. Only the first object waits for it.
+func TestServerThatStaysUnready(t *testing.T) {
+	const objects = 200
+	unready := attempt{outcome: sweep.Denied, failure: Failure{kind: refused, reason: metav1.StatusReasonForbidden,
+		message: `widgets "a" is forbidden: not yet ready to handle request`}}
+	for _, state := range []State{Rewriting, RetryingDenied} {
+		r := newFakeRun(objects, func(string, int, time.Time) attempt { return unready })
+		r.normal = state
+		if err := r.play(t, 2*time.Minute); err != nil || r.sweep.Progress().Counts[sweep.Denied] != objects {
+			t.Errorf("%s: it ended with %v and %v", state, err, r.sweep.Progress().Counts)
+		}
+	}
+}

@@ -102,6 +102,8 @@ type sweepRunner struct {
 	heldUntil time.Time
 	// denials counts the denied objects.
 	denials int
+	// ready means that an API server which refuses to write an object has not just started: see mayBeUnready.
+	ready bool
 	// forbidden are those that were denied because this program lacks a permission. changing are those that a rewrite
 	// would change.
 	forbidden, changing refusals
@@ -274,16 +276,17 @@ func (r *sweepRunner) handleAttempt(ctx context.Context, a attempt) error {
 }
 
 // mayBeUnready reports whether an object was refused in a way in which an API server refuses everything when it has
-// just started, and notes when that began. If objects were denied for that already, the server is not the reason.
+// just started, and notes when that began. If one object was refused for vanishPatience, a start is not the reason.
 func (r *sweepRunner) mayBeUnready(a attempt, now time.Time) bool {
-	if a.outcome != sweep.Denied || !a.failure.unready() || r.forbidden.objects > 0 {
+	if a.outcome != sweep.Denied || !a.failure.unready() || r.ready {
 		return false
 	}
 	if a.object.Failures > 0 { // Other failures came before, and are over.
 		a.object.Failures, a.object.FailingSince = 0, time.Time{}
 	}
 	a.object.FailingSince = cmp.Or(a.object.FailingSince, now)
-	return now.Sub(a.object.FailingSince) < vanishPatience
+	r.ready = now.Sub(a.object.FailingSince) >= vanishPatience
+	return !r.ready
 }
 
 // retry returns when an object is tried again.
