@@ -22,6 +22,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
@@ -54,10 +55,23 @@ func (s sightings) append(now time.Time, resource schema.GroupResource, sighting
 	if len(row) > maxSightings {
 		// The first one may be on record, so the next two become one, which says what both said.
 		row[2].Writing = sortedSet(slices.Concat(row[1].Writing, row[2].Writing))
-		row[2].UnreadDeparted = slices.Concat(row[1].UnreadDeparted, row[2].UnreadDeparted)
+		row[2].UnreadDeparted = fewer(slices.Concat(row[1].UnreadDeparted, row[2].UnreadDeparted))
 		row = slices.Delete(row, 1, 2)
 	}
 	s[resource] = row
+}
+
+// fewer returns the processes. If there are many, it returns one without an incarnation for each identity, which
+// matches no record either.
+func fewer(processes []Process) []Process {
+	if len(processes) <= maxSightings {
+		return processes
+	}
+	identities := sets.Set[Process]{}
+	for _, process := range processes {
+		identities.Insert(Process{Identity: process.Identity})
+	}
+	return identities.UnsortedList()
 }
 
 // last returns the latest sighting of a resource.

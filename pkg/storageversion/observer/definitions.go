@@ -30,15 +30,20 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
+// noteAnswer notes when a watch said something, at the revision of that answer. shown is the revision of the answer
+// before. The bookmarks of a watch that hangs have the same revision again and again. It runs under the lock.
+func (f *facts) noteAnswer(source migrationv1alpha1.EvidenceSource, shown *int64, revision int64) {
+	if _, read := f.lastRead[source]; !read || revision != *shown {
+		*shown, f.lastRead[source] = revision, f.clock.Now()
+	}
+}
+
 // followDefinitions reports CustomResourceDefinitions to the Ledger.
 func (f *facts) followDefinitions(ctx context.Context, from *source) {
-	shown := int64(-1)
+	shown := int64(0)
 	followRead(ctx, f.readingOf(storageversion.Custom), from, func(d delta[*documents.Definition]) {
 		f.update(func(now time.Time) storageversion.Changes {
-			if d.revision != shown { // The bookmarks of a watch that hangs have the same revision again and again.
-				shown = d.revision
-				f.lastRead[migrationv1alpha1.EvidenceFromCustomResourceDefinition] = now
-			}
+			f.noteAnswer(migrationv1alpha1.EvidenceFromCustomResourceDefinition, &shown, d.revision)
 			changes := storageversion.Changes{}
 			for _, definition := range d.set {
 				maps.Copy(changes, f.ledger.SetCustomResource(now, definition.Resource(), customResource(definition)))

@@ -35,6 +35,8 @@ type storageVersionWatcher struct {
 	source *source
 	// served is raised when all servers serve StorageVersions. If only some do, a request may reach one of the others.
 	served signal
+	// shown is the revision of the last answer or bookmark.
+	shown int64
 }
 
 func (w *storageVersionWatcher) run(ctx context.Context) {
@@ -65,7 +67,7 @@ func (w *storageVersionWatcher) run(ctx context.Context) {
 func (w *storageVersionWatcher) apply(
 	now time.Time, d delta[*apiserverinternalv1alpha1.StorageVersion],
 ) storageversion.Changes {
-	w.lastRead[migrationv1alpha1.EvidenceFromStorageVersion] = now
+	w.noteAnswer(migrationv1alpha1.EvidenceFromStorageVersion, &w.shown, d.revision)
 	changes, unbroken := storageversion.Changes{}, d.first || !d.listed
 	for _, object := range d.set {
 		maps.Copy(changes, w.ledger.SetStorageVersion(now, object.Name, slimStorageVersion(object), unbroken))
