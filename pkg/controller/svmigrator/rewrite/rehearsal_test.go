@@ -31,6 +31,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 )
 
@@ -89,6 +90,43 @@ func TestRoundedIntegers(t *testing.T) {
 	a := w.rewrite(t.Context(), object)
 	if a.failure.kind != changing || !strings.Contains(a.failure.message, ".spec.big") {
 		t.Errorf("the failure is %v", a.failure)
+	}
+}
+
+// TestRewriteThatOwnsFields has an API server make the manager an owner of a field whose value is the same afterwards. So
+// it does with a default that reads show anyway. Cleaning of managedFields may add an entry of another kind.
+func TestRewriteThatOwnsFields(t *testing.T) {
+	for operation, want := range map[metav1.ManagedFieldsOperationType]failureKind{
+		metav1.ManagedFieldsOperationUpdate: changing, metav1.ManagedFieldsOperationApply: "",
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+			kind := metav1.TypeMeta{Kind: "Widget", APIVersion: "example.com/v1"}
+			if strings.Contains(request.Header.Get("Accept"), "PartialObjectMetadata") {
+				kind = metav1.TypeMeta{Kind: "PartialObjectMetadata", APIVersion: "meta.k8s.io/v1"}
+			}
+			entries := []metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: metav1.ManagedFieldsOperationUpdate}}
+			if request.Method == http.MethodPatch {
+				entries = append(entries, metav1.ManagedFieldsEntry{
+					Manager: controller.MigratorFieldManager, Operation: operation,
+				})
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(&metav1.PartialObjectMetadata{
+				TypeMeta:   kind,
+				ObjectMeta: metav1.ObjectMeta{Name: "w", UID: "u", ResourceVersion: "4", ManagedFields: entries},
+			})
+		}))
+		e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1")}, "")
+		object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: "4"}
+		w.keepOriginal(object, &metav1.PartialObjectMetadata{}, nil)
+		if a := w.rewrite(t.Context(), object); a.failure.kind != want {
+			t.Errorf("%s: the failure is %v", operation, a.failure)
+		}
+		server.Close()
 	}
 }
 
