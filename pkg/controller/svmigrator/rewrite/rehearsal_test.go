@@ -93,8 +93,8 @@ func TestRoundedIntegers(t *testing.T) {
 	}
 }
 
-// TestRewriteThatOwnsFields has an API server make the manager an owner of a field whose value is the same afterwards. So
-// it does with a default that reads show anyway. Cleaning of managedFields may add an entry of another kind.
+// TestRewriteThatOwnsFields has an API server make the manager an owner of a field whose value is the same afterwards.
+// So it does with a default that reads show anyway. Cleaning of managedFields may add an entry of another kind.
 func TestRewriteThatOwnsFields(t *testing.T) {
 	for operation, want := range map[metav1.ManagedFieldsOperationType]failureKind{
 		metav1.ManagedFieldsOperationUpdate: changing, metav1.ManagedFieldsOperationApply: "",
