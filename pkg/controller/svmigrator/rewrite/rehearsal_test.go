@@ -33,6 +33,7 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
 func TestDifference(t *testing.T) {
@@ -127,6 +128,38 @@ func TestRewriteThatOwnsFields(t *testing.T) {
 			t.Errorf("%s: the failure is %v", operation, a.failure)
 		}
 		server.Close()
+	}
+}
+
+// TestDefaultsWithoutDryRuns has a webhook that supports no dry runs. Nothing shows whether a merge patch adds
+// defaults, so none is sent.
+func TestDefaultsWithoutDryRuns(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case request.Method == http.MethodGet:
+			_, _ = fmt.Fprint(w, `{"kind":"Widget","apiVersion":"example.com/v1","metadata":{"name":"w","uid":"u",`+
+				`"resourceVersion":"4"}}`)
+		case request.URL.Query().Has("dryRun"):
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"BadRequest","code":400,`+
+				`"message":"admission webhook \"w\" does not support dry run"}`)
+		default:
+			t.Errorf("a rewrite without a dry run: %s", request.URL)
+		}
+	}))
+	defer server.Close()
+	e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := e.newRewriter(Resource{
+		GroupVersionResource: widgets.WithVersion("v1"), Schemas: &documents.Schemas{AddsDefaults: true},
+	}, "")
+	object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: "4"}
+	w.keepOriginal(object, &metav1.PartialObjectMetadata{}, nil)
+	if a := w.rewrite(t.Context(), object); a.outcome != sweep.Denied {
+		t.Errorf("the outcome is %v, the failure %v", a.outcome, a.failure)
 	}
 }
 
