@@ -32,9 +32,11 @@ TESTED       = $(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Import
 ELSEWHERE   := simulation chaos upgrade e2e $(addprefix integration/,$(OF_MANAGERS))
 IN_PROCESS   = $(filter-out $(addprefix %/test/,$(ELSEWHERE)) $(PLAIN),$(TESTED))
 # What is tested without servers: in packages of one goroutine the race detector has nothing to find.
-PLAIN        = $(shell go list ./hack/... ./test/bench ./test/chaos/failpoint ./test/chaos/validate ./test/e2e/specs \
-	./test/e2e/suite ./test/integration/framework \
+PLAIN        = $(shell go list ./hack/... ./test/bench ./test/scale/synthetic ./test/chaos/failpoint \
+	./test/chaos/validate ./test/e2e/specs ./test/e2e/suite ./test/integration/framework \
 	$(addprefix ./cmd/kubectl-svm/app/,assess denied history plan preflight status steer))
+# What would take long with the race detector, and has nothing for it to find.
+MEMORY      := -run TestManyLargeDefinitionsFit ./pkg/storageversion/observer
 # The first one takes longest.
 RACED        = $(filter-out $(PLAIN),$(shell go list ./pkg/storageversion/observer ./cmd/... ./pkg/... \
 	sigs.k8s.io/svm-api/...))
@@ -84,10 +86,11 @@ verify: ## Check formatting, headers, generated code, module files, docs, lint
 .PHONY: unit
 unit: unit-raced ## Run the tests that need no servers, with the race detector where there are several goroutines
 	@CGO_ENABLED=0 hack/step.sh "unit, plain" $(TEST) $(PLAIN)
+	@CGO_ENABLED=0 hack/step.sh "memory, plain" $(TEST) $(MEMORY)
 
 .PHONY: unit-raced
 unit-raced:
-	@hack/step.sh "unit, raced" $(TEST) $(RACE) $(RACED)
+	@hack/step.sh "unit, raced" $(TEST) $(RACE) -parallel 4 $(RACED)
 	@hack/step.sh "simulation, raced" $(TEST) $(RACE) -run 'TestHistories$$' ./test/simulation -histories=100
 
 .PHONY: simulation
@@ -97,6 +100,7 @@ simulation: ## Play 20,000 histories of a simulated cluster, and make sure that 
 .PHONY: unit-plain-and-simulation
 unit-plain-and-simulation:
 	@CGO_ENABLED=0 hack/step.sh "unit, simulation, plain" $(TEST) -timeout 30m $(PLAIN) ./test/simulation
+	@CGO_ENABLED=0 hack/step.sh "memory, plain" $(TEST) $(MEMORY)
 
 .PHONY: soak
 soak: ## Play new histories of a simulated cluster, HISTORIES= of them; tells all kinds of violations that it finds

@@ -52,6 +52,7 @@ func (c *cluster) sampled(encoding schema.GroupVersion) func() error {
 }
 
 func TestAggregatedServers(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	encode := func(version string) schema.GroupVersion {
 		encoding := schema.GroupVersion{Group: sampleV1.Group, Version: version}
@@ -147,6 +148,7 @@ func TestAggregatedServers(t *testing.T) {
 // TestAggregatedDocumentThatLosesItsHash has a server that stops to say what it writes. From then on it may write
 // anything.
 func TestAggregatedDocumentThatLosesItsHash(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	c.host.change(func() {
 		c.host.documents[sampleV1Path] = resourcesDocument("flunders", "Flunder", sampleV1)
@@ -210,6 +212,7 @@ func TestAPIServiceThatIsNew(t *testing.T) {
 
 // TestReplicasOfAggregatedServers has Services with all kinds of endpoints.
 func TestReplicasOfAggregatedServers(t *testing.T) {
+	t.Parallel()
 	pod := func(name string) object {
 		return object{"addresses": []string{"10.0.0.1"}, "targetRef": object{"kind": "Pod", "name": name}}
 	}
@@ -276,6 +279,7 @@ func TestReplicasOfAggregatedServers(t *testing.T) {
 
 // TestReplicasThatDiffer has a server that gets a second replica.
 func TestReplicasThatDiffer(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	v1 := schema.GroupVersion{Group: sampleV1.Group, Version: "v1"}
 	c.host.change(func() {

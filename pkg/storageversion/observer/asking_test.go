@@ -30,6 +30,7 @@ import (
 
 // TestEveryAnswerCounts has each of two servers answer with an error of its own.
 func TestEveryAnswerCounts(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2)
 	c.run(t)
 	errs := map[string]error{c.servers[0].address(): errors.New("away"), c.servers[1].address(): errors.New("lags")}
@@ -47,6 +48,7 @@ func TestEveryAnswerCounts(t *testing.T) {
 // TestAnswersOfServersWithoutALease asks at an address that no Lease names. A server may answer there that has lost its
 // Lease before the manager began.
 func TestAnswersOfServersWithoutALease(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	c.run(t)
 	ask := func() error {
@@ -67,6 +69,7 @@ func TestAnswersOfServersWithoutALease(t *testing.T) {
 // TestBalancerThatSpreadsRequests has requests on one connection reach two servers, which are met behind one address.
 // No answer shows which of them gave it, neither in a look nor when somebody asks each of them.
 func TestBalancerThatSpreadsRequests(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2)
 	spread := c.behindOne()
 	spread(true)
@@ -95,6 +98,7 @@ func TestBalancerThatSpreadsRequests(t *testing.T) {
 
 // TestManyQuestionsAtOnce asks a server about many resources. All requests to it share a limit, whoever asks.
 func TestManyQuestionsAtOnce(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	c.run(t)
 	c.servers[0].reset()
@@ -119,6 +123,7 @@ func TestManyQuestionsAtOnce(t *testing.T) {
 
 // TestWatchOfLeasesThatIsLate has the Lease of a server change its holder, which no watch tells.
 func TestWatchOfLeasesThatIsLate(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2)
 	c.run(t)
 	c.until(t, func() error { return c.CheckServers(t.Context()) })
@@ -136,6 +141,7 @@ func TestWatchOfLeasesThatIsLate(t *testing.T) {
 
 // TestRestoreThatNoWatchShows has etcd go back, while the watch of Leases stays open and silent.
 func TestRestoreThatNoWatchShows(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2)
 	var told error
 	c.clients.leases.restored = func(err error) { told = err }
@@ -153,6 +159,7 @@ func TestRestoreThatNoWatchShows(t *testing.T) {
 
 // TestRenewalIsNoRestore has the watch of Leases show a renewal while a list of them is on its way.
 func TestRenewalIsNoRestore(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2)
 	var told error
 	c.clients.leases.restored = func(err error) { told = err }

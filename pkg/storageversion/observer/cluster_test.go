@@ -79,11 +79,12 @@ type cluster struct {
 	leases, slices, definitions, apiServices, storageVersions, sampleSlices *collection
 }
 
-// newCluster has that many servers. The Observer does not run yet.
+// TestMain fails if an Observer leaves goroutines behind.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// newCluster has that many servers. The Observer does not run yet. Tests with one wait much, so they run beside others.
 func newCluster(t *testing.T, servers int) *cluster {
 	t.Helper()
-	before := goleak.IgnoreCurrent()
-	t.Cleanup(func() { goleak.VerifyNone(t, before) })
 	c := &cluster{host: newFakeServer(t), clock: clocktesting.NewFakeClock(noon), told: map[schema.GroupResource]int{}}
 	c.leases = c.host.collect(leasesPath, "coordination.k8s.io/v1", "Lease")
 	c.slices = c.host.collect(endpointSlicesPath, "discovery.k8s.io/v1", "EndpointSlice")

@@ -27,6 +27,7 @@ import (
 // TestServerThatMayHaveBeenBackInAGap has the watch of Leases end with 410 after a server left, at an API server that
 // lists only what is there now. The server may have written something in the gap, and nobody has read that process.
 func TestServerThatMayHaveBeenBackInAGap(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2)
 	c.run(t)
 	c.until(t, c.encodings(1))

@@ -65,6 +65,7 @@ func (c *cluster) unread(s *fakeServer, want int) func() error {
 }
 
 func TestRestartUnderTheSameLeaseIsNoticed(t *testing.T) {
+	t.Parallel()
 	for name, forbidden := range map[string]bool{"processes tell their starts": false, "they may not": true} {
 		t.Run(name, func(t *testing.T) {
 			c := newOldCluster(t, 2)
@@ -99,6 +100,7 @@ func TestRestartUnderTheSameLeaseIsNoticed(t *testing.T) {
 }
 
 func TestConnectionThatEndsForAnotherReason(t *testing.T) {
+	t.Parallel()
 	c := newOldCluster(t, 2)
 	c.run(t)
 	c.until(t, c.encodings(1))
@@ -113,6 +115,7 @@ func TestConnectionThatEndsForAnotherReason(t *testing.T) {
 
 // TestHoldsAreCheap counts what it costs to keep a connection: one request each minute.
 func TestHoldsAreCheap(t *testing.T) {
+	t.Parallel()
 	c := newOldCluster(t, 2)
 	c.run(t)
 	c.until(t, c.encodings(1))
@@ -138,6 +141,7 @@ func TestHoldsAreCheap(t *testing.T) {
 
 // TestServerThatStopsAnswering keeps its connection open, as a host does that lost its power.
 func TestServerThatStopsAnswering(t *testing.T) {
+	t.Parallel()
 	c := newOldCluster(t, 1)
 	c.run(t)
 	c.until(t, c.encodings(1))
@@ -157,6 +161,7 @@ func TestServerThatStopsAnswering(t *testing.T) {
 
 // TestServerThatIsBusyLives has a server refuse the request that keeps its connection open.
 func TestServerThatIsBusyLives(t *testing.T) {
+	t.Parallel()
 	c := newOldCluster(t, 2)
 	c.run(t)
 	c.until(t, c.encodings(1))

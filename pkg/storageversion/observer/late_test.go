@@ -37,6 +37,7 @@ func (c *cluster) lateWatchIsTold() error {
 
 // TestLateWatchIsAlwaysNoticed has the watch of Leases hang where every poll takes a look, which believes the watch.
 func TestLateWatchIsAlwaysNoticed(t *testing.T) {
+	t.Parallel()
 	for name, prepare := range map[string]func(*testing.T) *cluster{
 		"each server at its own address": func(t *testing.T) *cluster { return newCluster(t, 2) },
 		"servers behind one address": func(t *testing.T) *cluster {
@@ -107,6 +108,7 @@ func (c *cluster) behindOne() (spread func(bool)) {
 
 // TestLateWatchAndBusyServer has every second list of Leases refused, which does not show that the watch has caught up.
 func TestLateWatchAndBusyServer(t *testing.T) {
+	t.Parallel()
 	c := newReadingCluster(t)
 	c.settle(t)
 	c.host.change(func() {
@@ -135,6 +137,7 @@ func TestLateWatchAndBusyServer(t *testing.T) {
 // TestClientCertificateThatExpires has old servers refuse all requests on connections that began before the client
 // certificate expired. client-go closes its own connections when it loads the next certificate, and no others.
 func TestClientCertificateThatExpires(t *testing.T) {
+	t.Parallel()
 	c := newOldCluster(t, 2)
 	var mu sync.Mutex
 	old, expired := map[string]bool{}, false
@@ -177,6 +180,7 @@ func TestClientCertificateThatExpires(t *testing.T) {
 
 // TestReadsOfAggregatedServers has a poll that began earlier end after the read of a migration.
 func TestReadsOfAggregatedServers(t *testing.T) {
+	t.Parallel()
 	c := newReadingCluster(t)
 	c.settle(t)
 	held, release := make(chan struct{}), make(chan struct{})

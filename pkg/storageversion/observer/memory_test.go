@@ -1,3 +1,5 @@
+//go:build !race
+
 /*
 Copyright The svm-controller-manager Authors.
 
@@ -34,7 +36,11 @@ import (
 	"k8s.io/klog/v2/ktesting"
 )
 
-const definitionSize = 100_000
+// The race detector makes decoding more than ten times slower, so this is tested without it.
+const (
+	manyDefinitions = 5000
+	definitionSize  = 100_000
+)
 
 // definitionServer serves many large definitions without having them in memory.
 type definitionServer struct {

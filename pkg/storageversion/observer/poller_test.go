@@ -59,6 +59,7 @@ var (
 )
 
 func TestLooksAtEveryServer(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	serve(c.servers[1], appsV1beta1)
 	c.run(t)
@@ -105,6 +106,7 @@ func TestLooksAtEveryServer(t *testing.T) {
 }
 
 func TestPollsAreCheap(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2)
 	c.run(t)
 	c.until(t, c.encodings(1))
@@ -149,6 +151,7 @@ func TestPollsAreCheap(t *testing.T) {
 }
 
 func TestWithoutLeasesEveryPollIsALook(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 0)
 	c.run(t)
 	c.until(t, c.encodings(1))
@@ -171,6 +174,7 @@ func TestWithoutLeasesEveryPollIsALook(t *testing.T) {
 }
 
 func TestAServerThatIsAwayCostsTheOthersNothing(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2)
 	c.servers[1].change(func() { c.servers[1].failing["/"] = http.StatusInternalServerError })
 	c.run(t)
@@ -210,6 +214,7 @@ func TestAServerThatIsAwayCostsTheOthersNothing(t *testing.T) {
 }
 
 func TestCustomGroupVersionsAreNotBuiltIn(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	c.run(t)
 	c.until(t, c.encodings(1))
@@ -234,6 +239,7 @@ func publish(s *fakeServer) {
 // TestStorageVersionsAreAwaited has a server that does not answer when the manager starts, and lists of StorageVersions
 // that fail at first. What the Ledger hears of first is all the same StorageVersions.
 func TestStorageVersionsAreAwaited(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2)
 	for _, s := range c.servers {
 		publish(s)
@@ -266,6 +272,7 @@ func TestStorageVersionsAreAwaited(t *testing.T) {
 
 // TestStorageVersionsThatCannotBeListed has the list of StorageVersions fail for ever. Documents are the evidence then.
 func TestStorageVersionsThatCannotBeListed(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	publish(c.servers[0])
 	c.host.change(func() { c.host.failing[storageVersionsPath] = http.StatusForbidden })
@@ -278,6 +285,7 @@ func TestStorageVersionsThatCannotBeListed(t *testing.T) {
 }
 
 func TestStorageVersionsAreWatchedWhileServed(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2)
 	source := func(want migrationv1alpha1.EvidenceSource) func() error {
 		return func() error {
@@ -326,6 +334,7 @@ func TestStorageVersionsAreWatchedWhileServed(t *testing.T) {
 
 // TestStorageVersionsThatMayNotBeReadAnyMore wants the documents to tell again what is written.
 func TestStorageVersionsThatMayNotBeReadAnyMore(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	publish(c.servers[0])
 	c.storageVersions = c.host.collect(storageVersionsPath, "internal.apiserver.k8s.io/v1alpha1", "StorageVersion")

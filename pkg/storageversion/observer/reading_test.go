@@ -114,6 +114,7 @@ func (c *cluster) tolds() map[schema.GroupResource]int {
 }
 
 func TestSourceThatCannotBeRead(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, path string
 		code       int
@@ -186,6 +187,7 @@ func TestSourceThatCannotBeRead(t *testing.T) {
 
 // TestWatchOfLeasesThatHangs has a server start again while the watch shows nothing and does not fail.
 func TestWatchOfLeasesThatHangs(t *testing.T) {
+	t.Parallel()
 	c := newReadingCluster(t)
 	c.settle(t)
 	c.host.change(func() {
@@ -230,6 +232,7 @@ func TestWatchOfLeasesThatHangs(t *testing.T) {
 
 // TestShortFailuresDoNotAddUp has a watch that begins between them, and shows nothing.
 func TestShortFailuresDoNotAddUp(t *testing.T) {
+	t.Parallel()
 	c := newReadingCluster(t)
 	r := c.facts.readingOf(storageversion.Custom)
 	for range 10 {
