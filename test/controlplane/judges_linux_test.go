@@ -89,15 +89,16 @@ func TestHalfALineOfAudit(t *testing.T) {
 	}
 	write(`{"auditID":"c"}` + "\n" + `{"auditID":"d"`)
 
+	all := RequestFilter{}.maySelect
 	var seen []string
-	if err := readAudit(path, func(event *auditv1.Event) { seen = append(seen, string(event.AuditID)) }); err != nil {
+	if err := readAudit(path, all, func(event *auditv1.Event) { seen = append(seen, string(event.AuditID)) }); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Join(seen, ""); got != "ac" {
 		t.Errorf("read the events %q, want those that are whole: ac", got)
 	}
 	write("}\n" + `{"auditID":}` + "\n")
-	if err := readAudit(path, func(*auditv1.Event) {}); err == nil {
+	if err := readAudit(path, all, func(*auditv1.Event) {}); err == nil {
 		t.Error("a whole line that is no event must be an error")
 	}
 }

@@ -26,7 +26,7 @@ import (
 // poll is how long to wait between two looks at a condition. Looks cost processor time, of which the tests have too
 // little: some start a program. So the wait is also restOfLooks times as long as the last look, up to longestRest.
 const (
-	poll        = 200 * time.Millisecond
+	poll        = 500 * time.Millisecond
 	restOfLooks = 3
 	longestRest = 2 * time.Second
 )

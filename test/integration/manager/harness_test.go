@@ -112,17 +112,16 @@ func (p *managerProcess) runs(t *testing.T, cp *controlplane.ControlPlane, contr
 	return regexp.MustCompile(running).MatchString(body)
 }
 
-// eventually polls until ok says yes, and fails the test with what was awaited when that takes too long.
+// eventually polls until ok says yes, and fails the test with what was awaited when that takes too long. A look may
+// take a handshake and a large answer, so it rests for ten times as long as the look took.
 func eventually(t *testing.T, timeout time.Duration, awaited string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(timeout)
-	ticker := time.NewTicker(200 * time.Millisecond) // Each look takes a handshake.
-	defer ticker.Stop()
-	for !ok() {
-		if time.Now().After(deadline) {
+	for began := time.Now(); !ok(); began = time.Now() {
+		if began.After(deadline) {
 			t.Fatalf("not within %v: %s", timeout, awaited)
 		}
-		<-ticker.C
+		time.Sleep(max(200*time.Millisecond, min(10*time.Since(began), 2*time.Second)))
 	}
 }
 

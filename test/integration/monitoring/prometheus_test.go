@@ -68,7 +68,7 @@ func startPrometheus(
 	dir := t.TempDir()
 	config, err := yaml.Marshal(map[string]any{
 		"global": map[string]any{
-			"scrape_interval": scrapeInterval.String(), "scrape_timeout": scrapeInterval.String(), "evaluation_interval": "1s",
+			"scrape_interval": scrapeInterval.String(), "scrape_timeout": scrapeInterval.String(), "evaluation_interval": "2s",
 		},
 		"rule_files": []string{writeRules(t, dir, "rules.yaml", rules)},
 		"scrape_configs": []any{map[string]any{

@@ -58,7 +58,7 @@ var (
 	unwritten = newResource(everyone, "diaries", "Diary")
 	shortened = newResource(everyone, "shelves", "Shelf")
 	stuck     = newResource(everyone, "mirrors", "Mirror")
-	large     = resource{schema.GroupResource{Group: everyone, Resource: "crates"}, "Crate", 150, 50_000}
+	large     = resource{schema.GroupResource{Group: everyone, Resource: "crates"}, "Crate", 60, 50_000}
 )
 
 // define creates the definitions, and objects of each resource.

@@ -352,7 +352,7 @@ func (c *cluster) spaceUsedUp() situation {
 			var asked atomic.Bool
 			c.gate.Intercept(func(r *http.Request) controlplane.Verdict {
 				if r.Method == http.MethodPatch && strings.Contains(r.URL.Path, large.Resource) && !asked.Swap(true) {
-					return controlplane.TooManyRequests("20")
+					return controlplane.TooManyRequests("8")
 				}
 				return controlplane.Verdict{}
 			})

@@ -125,30 +125,6 @@ func (s *observed) knows(server *controlplane.APIServer) bool {
 	})
 }
 
-// TestPublishingServers has the StorageVersion API.
-func TestPublishingServers(t *testing.T) {
-	t.Parallel()
-	one := controlplane.StorageVersionAPI(open)
-	cp := controlplane.Start(t, controlplane.Config{Hosts: true, Servers: []controlplane.Server{one, one}})
-	s := startObserver(t, cp.Config(observerUser, "system:masters"), observer.Options{})
-
-	within(t, eventually, func() error {
-		last, _ := ptrTo(s.Observe(deployments)).Last()
-		if last.Evidence.Source != migrationv1alpha1.EvidenceFromStorageVersion {
-			return fmt.Errorf("the evidence is from %q", last.Evidence.Source)
-		}
-		return s.complete(deployments, storageversion.BuiltIn, 1)
-	})
-	emulate(t, s, cp.Servers()[1])
-	within(t, soon, func() error { return s.complete(policies, storageversion.BuiltIn, 2) })
-	checkVersions(t, s)
-	if _, listened := s.LastRead()[migrationv1alpha1.EvidenceFromStorageVersion]; !listened {
-		t.Error("StorageVersions were never heard of")
-	}
-	t.Run("aggregated resources", func(t *testing.T) { testAggregatedResources(t, s, cp) })
-	s.stop()
-}
-
 func ptrTo[T any](v T) *T { return &v }
 
 // emulate kills the server and starts it as the version before, with all APIs of that version.
@@ -199,26 +175,6 @@ func checkEvidence(t *testing.T, s *observed, cp *controlplane.ControlPlane) {
 	}
 	if last.Evidence.Source != migrationv1alpha1.EvidenceFromServerDiscovery {
 		t.Errorf("the evidence is from %q", last.Evidence.Source)
-	}
-}
-
-func testAggregatedResources(t *testing.T, s *observed, cp *controlplane.ControlPlane) {
-	process, err := cp.StartSampleServer(t.Context(), "sample")
-	if err != nil {
-		t.Fatal(err)
-	}
-	within(t, soon, func() error { return s.complete(flunders, storageversion.Aggregated, 1) })
-	if err := process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	within(t, eventually, func() error {
-		if o := s.Observe(flunders); o.Problem == nil {
-			return fmt.Errorf("the server is gone, and the observation of %s has no problem", flunders)
-		}
-		return nil
-	})
-	if last, seen := ptrTo(s.Observe(flunders)).Last(); !seen || len(last.Writing) != 1 {
-		t.Errorf("what was known is forgotten: %v", last)
 	}
 }
 

@@ -59,7 +59,7 @@ func testMigrate(t *testing.T, c *cluster) {
 	if len(after.Items) != len(before.Items) {
 		t.Errorf("dry runs have created %d migrations", len(after.Items)-len(before.Items))
 	}
-	c.svm(t, "migrate", "events", "--wait", "--timeout=40s").must(t, 3).tell(t, "timed out after 40s", "continue: events-")
+	c.svm(t, "migrate", "events", "--wait", "--timeout=12s").must(t, 3).tell(t, "timed out after 12s", "continue: events-")
 }
 
 // testMisspelt creates a migration that fails in a later step.

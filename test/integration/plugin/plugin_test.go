@@ -34,7 +34,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
-const widgetCount = 120
+const widgetCount = 50
 
 // definition stores the widgets in a version.
 func definition(storage string) string {
@@ -217,8 +217,8 @@ func testSuspend(t *testing.T, c *cluster) {
 	c.awaitReason(t, "MigrationSuspended")
 	c.svm(t, "status", "widgets").must(t, 2, "suspended by a person", "kubectl svm resume widgets.example.com")
 	c.beginEpoch(t)
-	c.svm(t, "status", "widgets", "--watch", "--timeout=40s").must(t, 3).
-		tell(t, "timed out after 40s", "MigrationSuspended")
+	c.svm(t, "status", "widgets", "--watch", "--timeout=12s").must(t, 3).
+		tell(t, "timed out after 12s", "MigrationSuspended")
 	c.svm(t, "suspend", "widgets").must(t, 1).tell(t, "there is no migration to stop")
 	c.svm(t, "resume", running.Name).must(t, 0, running.Name+" resumed")
 	during := c.svm(t, "status", "widgets", "--watch", "--timeout=5m").must(t, 0, "Safe to upgrade")

@@ -53,7 +53,7 @@ func (c *cluster) suspend(t *testing.T, name string, suspend bool) {
 
 // testSuspend suspends a migration in the middle, and wants it to go on where it stopped, also in another process.
 func testSuspend(t *testing.T, c *cluster) {
-	const n = 400
+	const n = 200
 	s := c.stage(t, "hammocks", "Hammock", n)
 	manager := c.startManager(t, "suspend", steadily(8, "--migration-chunk-size=50")...)
 	s.migrate(t)
@@ -163,7 +163,7 @@ func (s *scene) judgeOfMany(t *testing.T, others int) {
 
 // testSmallBesideBig has a single place, and wants two big migrations of one resource to give it to a small one.
 func testSmallBesideBig(t *testing.T, c *cluster) {
-	big, small := c.stage(t, "whales", "Whale", 600), c.stage(t, "shrimps", "Shrimp", 20)
+	big, small := c.stage(t, "whales", "Whale", 250), c.stage(t, "shrimps", "Shrimp", 20)
 	big.migrate(t)
 	c.migrate(t, "whales-again", big.WithVersion(""))
 	manager := c.startManager(t, "turns", steadily(15, "--concurrent-migrations=1", "--migration-turn=1s",

@@ -35,7 +35,7 @@ import (
 const (
 	toolCount = 60
 	pinCount  = 40
-	beadCount = 400
+	beadCount = 150
 
 	// definitionComes is how long a resource that nobody serves is waited for: its definition may be created with the
 	// migration.
@@ -195,9 +195,9 @@ func testSubresource(t *testing.T, c *cluster, r custom) {
 // while no manager runs.
 func testNonsenseInStatus(t *testing.T, c *cluster, begun, fresh custom) {
 	begunJudge, freshJudge := c.judge(t, begun.GroupResource), c.judge(t, fresh.GroupResource)
-	slow := c.startManager(t, "slow", "--migration-chunk-size=50", "--max-rewrites-per-second=5")
+	slow := c.startManager(t, "slow", "--migration-chunk-size=20", "--max-rewrites-per-second=5")
 	c.migrate(t, "begun", begun.WithVersion(""))
-	c.processed(t, "begun", 100)
+	c.processed(t, "begun", 40)
 	framework.StopManager(t, slow)
 	c.migrate(t, "fresh", fresh.WithVersion(""))
 	before := c.tamper(t, "begun", v1alpha1.MigrationProgress{})
@@ -205,7 +205,7 @@ func testNonsenseInStatus(t *testing.T, c *cluster, begun, fresh custom) {
 	t.Logf("the manager was stopped at %s", words(before))
 	encoded := int64(c.encodings(t, begun.GroupResource)[begun.encoding("v2")])
 
-	c.startManager(t, "manager", "--migration-chunk-size=50", "--max-rewrites-per-second=20")
+	c.startManager(t, "manager", "--migration-chunk-size=20", "--max-rewrites-per-second=20")
 	m := c.ended(t, "begun", soon)
 	mustSucceed(t, m)
 	begunJudge.stored(t, begun.encoding("v2"))

@@ -37,25 +37,25 @@ import (
 )
 
 const (
-	parcelCount = 120
-	crateCount  = 200
+	parcelCount = 40
+	crateCount  = 130
 	// deniedCrates is more than the list of denied objects takes.
-	deniedCrates = 150
-	letterCount  = 60
-	stampCount   = 60
+	deniedCrates = 110
+	letterCount  = 20
+	stampCount   = 20
 	relicCount   = 30
 	// leftBehind is an object in a namespace that does not exist.
 	leftBehind, lost = "relic-left-behind", "lost"
 
 	sealed    = "sealed objects are not to be updated"
-	opposed   = "exceeded quota: letters, requested: 1, used: 60, limited: 60"
+	opposed   = "exceeded quota: letters, requested: 1, used: 20, limited: 20"
 	cancelled = "this stamp is not to be used again"
 )
 
 var (
 	parcels, crates  = newCustom("parcels", "Parcel"), newCustom("crates", "Crate")
 	letters, stamps  = newCustom("letters", "Letter"), newCustom("stamps", "Stamp")
-	deniedParcels    = []string{"parcel-00003", "parcel-00050", "parcel-00119"}
+	deniedParcels    = []string{"parcel-00003", "parcel-00020", "parcel-00039"}
 	refusedLetter    = "letter-00007"
 	invalidStamp     = "stamp-00011"
 	ratchetedStamp   = "stamp-00012-whose-payload-is-longer"

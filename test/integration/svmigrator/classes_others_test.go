@@ -36,10 +36,10 @@ import (
 )
 
 const (
-	ledgerCount = 1000
+	ledgerCount = 300
 	changers    = 2
 	// changed is how many of the first objects others change.
-	changed = 200
+	changed = 60
 	// restBetweenWrites leaves the API server some time for the migration.
 	restBetweenWrites = 100 * time.Millisecond
 )

@@ -60,12 +60,12 @@ func testExpiry(t *testing.T, c *cluster) {
 	manager := c.startManager(t, "expiry",
 		"--finished-migration-ttl="+finishedTTL.String(), "--feature-gates=StatusSubresourceFallback=false")
 	c.migrate(t, "guarded", guarded.WithVersion(""))
+	c.migrate(t, "plain", plain.WithVersion(""))
 	failed := c.ended(t, "guarded", soon)
 	mustFail(t, failed, v1alpha1.MigrationReasonObjectsDenied, "guarded-00004")
-	c.expires(t, failed)
-	c.migrate(t, "plain", plain.WithVersion(""))
 	m := c.ended(t, "plain", soon)
 	mustSucceed(t, m)
+	c.expires(t, failed)
 	c.expires(t, m)
 	framework.StopManager(t, manager)
 }

@@ -38,9 +38,9 @@ import (
 
 const (
 	noteCount      = 60
-	bystanderCount = 400
+	bystanderCount = 150
 	// asksForPatience is a wait that a webhook asks for, and that nobody else has to know of.
-	asksForPatience = 45 * time.Second
+	asksForPatience = 20 * time.Second
 	unheldUp        = asksForPatience - 2*time.Second
 	sealedNote      = "note-00059"
 )

@@ -46,8 +46,8 @@ const (
 // testFullBehind has an aggregated server whose own etcd is full. Its migration waits, and another one does not.
 func testFullBehind(t *testing.T) {
 	const (
-		neighbours = 1500
-		paced      = 5 * time.Minute // With a pace that has fallen to its lowest, it takes longer.
+		neighbours = 500
+		paced      = 100 * time.Second // With a pace that has fallen to its lowest, it takes longer.
 	)
 	c := startCluster(t, controlplane.Server{})
 	url := startEtcd(t, c.ControlPlane, "etcd-of-flunders", "--quota-backend-bytes=8388608")

@@ -34,8 +34,8 @@ import (
 // testExpiredToken takes away the state of etcd that a migration lists, as the servers do every few minutes.
 func testExpiredToken(t *testing.T) {
 	const (
-		objects   = 300
-		chunkSize = 50
+		objects   = 120
+		chunkSize = 20
 	)
 	// The tokens expire at once, and not when the server's cache looks at it.
 	c := startCluster(t, controlplane.Server{FeatureGates: map[string]bool{"ListFromCacheSnapshot": false}})
@@ -93,9 +93,9 @@ func (c *cluster) expireTokens(t *testing.T, manager *controlplane.Process, r cu
 // last object meanwhile: it is newer than the beginning of the migration, and the API server keeps its old entry. And
 // somebody serves one more version, and applies a new object at it, which has to keep its entry.
 func testExpiredWhileCleaning(t *testing.T, c *cluster) {
-	const objects = 300
+	const objects = 120
 	stamps := c.stage(t, "stamps", "Stamp", objects)
-	plain := c.startManager(t, "plain", "--migration-chunk-size=50")
+	plain := c.startManager(t, "plain", "--migration-chunk-size=20")
 	stamps.migrate(t)
 	stamps.succeeded(t, soon, 1)
 	framework.StopManager(t, plain)
@@ -103,7 +103,7 @@ func testExpiredWhileCleaning(t *testing.T, c *cluster) {
 		d.Spec.Versions = d.Spec.Versions[1:]
 	})
 
-	cleaning := c.startManager(t, "cleaning", steadily(100, "--migration-chunk-size=50",
+	cleaning := c.startManager(t, "cleaning", steadily(30, "--migration-chunk-size=20",
 		"--feature-gates=CRDManagedFieldsCleaning=true")...)
 	before := stamps.writes.count()
 	c.migrate(t, "cleaning", stamps.WithVersion(""))

@@ -43,7 +43,7 @@ const inTreeLook = 12 * time.Second
 // testInTreeMigrator has kube-controller-manager migrate a resource whose storage version changes meanwhile. The
 // migration that the trigger creates waits for the end of that one, and writes no object twice.
 func testInTreeMigrator(t *testing.T, c *cluster) {
-	const objects = 2000 // enough that the in-tree migration can be caught while it runs
+	const objects = 600 // enough that the in-tree migration can be caught while it runs
 	r := newCustom("twins", "Twin")
 	c.define(t, r)
 	c.fill(t, r, "twin", objects)
@@ -133,10 +133,10 @@ func testStorageMigrating(t *testing.T, c *cluster) {
 	s.succeeded(t, soon, 1)
 }
 
-// backsOff wants that a run which fails again and again is tried ever more rarely: after 1, 2, 4, 8 seconds.
+// backsOff wants that a run which fails again and again is tried ever more rarely: after 1, 2, 4 seconds.
 func backsOff(t *testing.T, c *cluster, began time.Time) {
 	t.Helper()
-	const enough = 5
+	const enough = 4
 	var runs int
 	framework.Eventually(t, soon, func(context.Context) error {
 		counts, err := c.Requests(controlplane.RequestFilter{

@@ -27,7 +27,7 @@ import (
 // testNetworkCut unplugs the manager's host. Nobody tells it: its connections are silent.
 func testNetworkCut(t *testing.T) {
 	const (
-		objects = 500
+		objects = 250
 		cutFor  = 21 * time.Second
 		// underway is how long the server may take for what has arrived before the cut.
 		underway = 5 * time.Second

@@ -41,8 +41,8 @@ var sinceAndUntil = regexp.MustCompile(
 
 // testServerPushesBack lets the servers refuse rewrites, and lose answers to them.
 func testServerPushesBack(t *testing.T, c *cluster) {
-	const burdens = 700
-	refused, lossy := c.stage(t, "burdens", "Burden", burdens), c.stage(t, "riddles", "Riddle", 150)
+	const burdens = 300
+	refused, lossy := c.stage(t, "burdens", "Burden", burdens), c.stage(t, "riddles", "Riddle", 60)
 	gate, err := c.NewInterceptor("", nil)
 	if err != nil {
 		t.Fatal(err)

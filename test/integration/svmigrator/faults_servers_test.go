@@ -44,8 +44,8 @@ var interruption = regexp.MustCompile(
 // each again.
 func testEachKilled(t *testing.T, c *cluster) {
 	const (
-		objects = 1800
-		faults  = 6
+		objects = 900
+		faults  = 3
 	)
 	// An API server that has just started refuses everything to a user with roles, but nothing to system:masters.
 	c.grant(t, framework.ManagerUser,
@@ -62,7 +62,7 @@ func testEachKilled(t *testing.T, c *cluster) {
 	process := framework.Process{
 		Name:   "manager",
 		Config: gate.Config(framework.ManagerUser),
-		Args:   steadily(100, "--migration-chunk-size=150"),
+		Args:   steadily(100, "--migration-chunk-size=75"),
 	}
 	manager := c.startProcess(t, process)
 	s.migrate(t)

@@ -40,10 +40,10 @@ import (
 func testSpaceInEtcd(t *testing.T) {
 	const (
 		mebibyte = 1 << 20
-		objects  = 400
+		objects  = 200
 		padding  = 100_000
-		growth   = 12 * mebibyte
-		quota    = 76 * mebibyte
+		growth   = 6 * mebibyte
+		quota    = 40 * mebibyte
 	)
 	cp := controlplane.Start(t, controlplane.Config{
 		Servers: []controlplane.Server{{AllowAll: true, ExtraArgs: []string{"--etcd-compaction-interval=0"}}},

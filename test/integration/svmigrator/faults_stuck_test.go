@@ -39,7 +39,7 @@ import (
 )
 
 const (
-	stuckObjects = 200
+	stuckObjects = 120
 	// passedBy is how long a migration may wait for places that others hold who get nowhere, until it has ended itself.
 	passedBy = 6 * time.Minute
 	// toldWithin is how soon a migration says what holds up its end.
@@ -59,7 +59,7 @@ func testStuckMigrations(t *testing.T) {
 	c.startManager(t, "manager", steadily(8, "--concurrent-migrations=2", "--migration-chunk-size=50")...)
 
 	unwritten.migrate(t)
-	unwritten.writes.reach(t, stuckObjects/4, soon)
+	unwritten.writes.reach(t, 50, soon)
 	if err := server.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ import (
 // testSuccessHeldBack has the definition store the old version again when all is done and checked, and only the word of
 // success has not reached the API server yet.
 func testSuccessHeldBack(t *testing.T, c *cluster) {
-	s := c.stage(t, "laurels", "Laurel", 300)
+	s := c.stage(t, "laurels", "Laurel", 40)
 	gate, err := c.NewInterceptor("", nil)
 	if err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ import (
 )
 
 // turnObjects is how many objects each migration has that events turn.
-const turnObjects = 500
+const turnObjects = 250
 
 // testTurnsOfEvents takes migrations the ground from under their feet, several at the same time.
 func testTurnsOfEvents(t *testing.T) {

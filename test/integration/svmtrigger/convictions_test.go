@@ -58,7 +58,7 @@ func (p *protocol) convicts(text string) error {
 }
 
 // shortGrace is that of judges before whom nobody needs time to find out.
-const shortGrace = 6
+const shortGrace = 3
 
 // testTheJudgeConvicts plays controllers that break P1, because a judge that never finds anything is none. No manager
 // runs.

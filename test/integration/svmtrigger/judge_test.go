@@ -30,10 +30,10 @@ import (
 )
 
 const (
-	judgeInterval = 500 * time.Millisecond
+	judgeInterval = time.Second
 	// usualGrace is 70 seconds, because the manager doubts a state when the documents of a server that came are missing
 	// for a minute.
-	usualGrace = 140
+	usualGrace = 70
 )
 
 // judge compares all the time what is stored in etcd with what the states say of it.

@@ -36,7 +36,7 @@ import (
 )
 
 const (
-	migratorInterval = 50 * time.Millisecond
+	migratorInterval = 200 * time.Millisecond
 	migratorRetry    = 200 * time.Millisecond
 	migratorPage     = 500
 )

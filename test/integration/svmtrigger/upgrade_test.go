@@ -39,7 +39,9 @@ import (
 
 // oldServer writes policies and bindings as v1beta1; without the emulation it writes them as v1.
 func oldServer() controlplane.Server {
-	return controlplane.Server{EmulatedVersion: "1.36", RuntimeConfig: []string{"api/all=true"}}
+	return controlplane.Server{
+		EmulatedVersion: "1.36", RuntimeConfig: []string{"admissionregistration.k8s.io/v1beta1=true"},
+	}
 }
 
 func upgrade(s *controlplane.Server)   { s.EmulatedVersion = "" }
@@ -284,7 +286,7 @@ type writer struct {
 }
 
 const (
-	writerInterval = 200 * time.Millisecond
+	writerInterval = time.Second
 	writerTimeout  = 2 * time.Second
 )
 
