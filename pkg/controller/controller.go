@@ -87,9 +87,9 @@ func MigrationMissing(err error, name string) bool {
 	return SaysMissing(err, migrationv1alpha1.Resource("storageversionmigrations"), name)
 }
 
-// DeniedByAdmission reports whether an answer is the verdict of an admission webhook or policy on an object. Its author
-// chooses the code, and often passes on the code of another request. So the code may say that trying again helps, but
-// it says nothing about the API server, nor that the object is gone.
+// DeniedByAdmission reports whether an answer is the denial of an admission webhook or policy. The author of the
+// webhook or policy chooses the status code, often that of another request. So the code may say whether trying again
+// helps, but nothing about the state of the API server, and a 404 does not mean that the object is gone.
 func DeniedByAdmission(status metav1.Status) bool {
 	message := status.Message
 	byWebhook := strings.HasPrefix(message, "admission webhook ") && strings.Contains(message, " denied the request")

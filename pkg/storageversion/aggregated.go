@@ -183,8 +183,9 @@ func endpoint(service string, gv schema.GroupVersion, hash Encoding) migrationv1
 	}
 }
 
-// unreadBeside returns the versions of the group that may have the resource too: an APIService leads to a server whose
-// document could not be read, and which is none of the servers that are known to have the resource.
+// unreadBeside returns the other versions of the group that may have the resource too. Such a version has an
+// APIService that leads to a server whose document could not be read, and this server serves no version of the
+// resource that is known.
 func (a aggregated) unreadBeside(resource schema.GroupResource) []schema.GroupVersion {
 	having := a.versions(resource)
 	return slices.DeleteFunc(a.group(resource.Group), func(gv schema.GroupVersion) bool {

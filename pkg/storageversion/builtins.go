@@ -38,8 +38,8 @@ type builtIns struct {
 	looks     *looks
 	sharing   sharing
 	resources map[schema.GroupResource]builtIn
-	// ambiguous says that recordRead has added encodings which an answer of a departed server may have hidden. Another
-	// look may tell.
+	// ambiguous says that recordRead has added encodings of earlier looks, because a departed server may have answered in
+	// the place of a living one. Another look may tell which servers write them.
 	ambiguous bool
 }
 

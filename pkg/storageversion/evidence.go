@@ -59,8 +59,8 @@ func Durable(e migrationv1alpha1.StorageEvidence) bool {
 	}
 }
 
-// Continues reports whether two evidences prove that in between, when nobody watched, nothing was written but the
-// encodings that these two show, unless a server of another identity came and went for good.
+// Continues reports whether the two evidences prove that only the encodings that they show were written between them,
+// when nobody watched. They cannot exclude a server with another identity that came and left for good in between.
 func Continues(recorded, first migrationv1alpha1.StorageEvidence) bool {
 	if recorded.Source != first.Source || !Durable(recorded) || !Durable(first) {
 		return false
@@ -113,10 +113,10 @@ func byAggregated(e migrationv1alpha1.StorageEvidence) bool {
 // SightingsSince returns the sightings that came after the recorded evidence. known is false if nothing
 // connects the evidence with the sightings: then anything may have happened in between.
 //
-// The same evidence may be in several sightings. Its time tells which one was recorded, if this manager recorded it.
-// Otherwise the first one counts, or none if the record may be older than all of them. So later may have too many
-// sightings. It has too few only if another manager recorded the first of two equal sightings, and its clock was ahead
-// by exactly the time between the two.
+// The same evidence may be in several sightings. If this manager recorded it, its time tells which one was recorded.
+// Otherwise SightingsSince takes the first one, or, if the record may be older than all sightings, none. So later may
+// contain sightings that the record already includes. Sightings are missing from it in one case only: another manager
+// recorded the first of two equal sightings, and its clock was ahead by exactly the time between them.
 func SightingsSince(recorded migrationv1alpha1.StorageEvidence, all []Sighting) (later []Sighting, known bool) {
 	same := func(s Sighting) bool { return SameEvidence(s.Evidence, recorded) }
 	if at := slices.IndexFunc(all, func(s Sighting) bool { return s.IsRecord(recorded) }); at >= 0 {

@@ -77,8 +77,8 @@ type Document struct {
 	Failure string
 	// Version is the Kubernetes version of the server, empty if it did not tell it.
 	Version string
-	// Started is when the process started, by its own clock. It must be known to tell processes apart that their Leases do
-	// not identify. Zero if the process did not tell it.
+	// Started is when the process started, by its own clock. It is zero if the process did not tell. Where Leases do not
+	// identify processes, nothing else tells them apart.
 	Started time.Time
 	// Serves are the built-in group versions that the server serves, those of one group in the order of preference.
 	Serves []schema.GroupVersion

@@ -190,11 +190,14 @@ func (l *looks) ofLiving() bool {
 	return l.last != nil && l.servers.equal(l.last.Living)
 }
 
-// needAnother reports whether another look may find out more: servers came or left since the last look, part of it
-// failed, or an address that it counted may have been that of a server that left. Servers without an address, at an
-// address that is not there, or without a Lease are no reason, because another look would not find them either. Behind
-// a shared address another look may meet the servers that this one did not meet. Shortly after the start it is needed
-// there anyway, because nothing tells when a server that left before the start stops answering.
+// needAnother reports whether another look may find out more. It may if
+//
+//   - servers came or left since the last look, part of it failed, or a connection was lost;
+//   - servers share addresses, and the last look did not meet all of them, or the observer started a short time ago:
+//     nothing tells when a server that left before the start stops answering;
+//   - the last look may have counted the address of a server that left.
+//
+// It would find nothing new about servers without an address, without a Lease, or whose address is not listed.
 func (l *looks) needAnother() bool {
 	switch living := len(l.servers.living); {
 	case !l.ofLiving() || len(l.last.Failed()) > 0 || len(l.processes.unread()) > 0:
@@ -228,9 +231,9 @@ func (l *looks) unread() []Process {
 	return unread
 }
 
-// unconfirmed returns those of the given processes of which it is not certain that a look read them. A StorageState may
-// record a process as read that a look first counted less than the confirmation time ago. Such a process is returned
-// without its incarnation, so that it matches no record.
+// unconfirmed returns those of the given processes of which it is not certain that a look read them. If the first look
+// that counted a process is more recent than the confirmation time, it may have read the successor. A StorageState may
+// already record that process as read, so it is returned without its incarnation, which matches no record.
 func (l *looks) unconfirmed(now time.Time, processes []Process) (unconfirmed []Process) {
 	for _, process := range processes {
 		first, read := l.firstRead[process]

@@ -65,8 +65,9 @@ func (l *looks) problemWithoutLost(now time.Time) *Problem {
 	return l.problemOfCount(now)
 }
 
-// needed returns the addresses of the last look from which a complete look needs documents: all but those of servers
-// that departed lately. A server may live at an address that nobody who has a Lease advertises.
+// needed returns the addresses of the last look whose documents a complete look must have. Where an address tells its
+// server, the addresses of servers that left a short time ago are not needed. An address that no Lease names is
+// needed, because a server without a Lease may run there.
 func (l *looks) needed() []string {
 	if !l.byAddress {
 		return l.addresses

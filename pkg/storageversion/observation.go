@@ -104,8 +104,9 @@ type Sighting struct {
 	Since time.Time
 	// Writing are the encodings that servers write, sorted. One means that they agree, none that nobody writes.
 	Writing []Encoding
-	// UnreadDeparted are processes that left before a look read them. They may have written anything, unless whoever keeps
-	// a record read them earlier. Those that no Lease identifies are under the name of their document.
+	// UnreadDeparted are processes that left before a look read them. They may have written anything. They do not count
+	// for a record whose writer has read them earlier. A process that no Lease identifies has the name of its document as
+	// identity.
 	UnreadDeparted []Process
 	// Stored are the encodings of Evidence.CustomResourceDefinition.StoredVersions, in that order.
 	Stored []Encoding

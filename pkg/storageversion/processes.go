@@ -69,10 +69,10 @@ func (p processes) lose(name string) bool {
 	return true
 }
 
-// answer records which processes answered. It returns the names under which a process may have written that nobody read
-// and that no Lease identifies: the known process was replaced, or another one has come. Until all have answered once,
-// those that answer for the first time need not have come: what is recorded of a resource shows which ones were known
-// before.
+// answer records which processes answered. It returns, by the names of their documents, processes that may have
+// written without being read: the process of that name was replaced, or another one has come, and no Lease identifies
+// them. Before all have answered once (allAnswered), a process that answers for the first time does not count as one
+// that has come: the record of a resource shows which processes were known before.
 func (p processes) answer(documents map[string]Document, allAnswered bool) (unread []Process) {
 	for name, document := range documents {
 		if !document.Held {

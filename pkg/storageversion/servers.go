@@ -33,8 +33,8 @@ type servers struct {
 	// linger is for how long the address of a server may still answer after the server's Lease is gone.
 	linger time.Duration
 	living []Process // in order
-	// departed is when an identity lost its Lease. The address of a departed server may still answer, and a look may
-	// take the answer for one of a server that came and has no address yet.
+	// departed is when an identity lost its Lease. The address of a departed server may still answer. If another server
+	// has come, and has no address yet, a look may take that answer for the answer of the new server.
 	departed map[string]time.Time
 	// left is when each process left that has not come back.
 	left     map[Process]time.Time

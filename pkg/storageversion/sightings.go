@@ -53,7 +53,7 @@ func (s sightings) append(now time.Time, resource schema.GroupResource, sighting
 	sighting.Since, sighting.Evidence.FirstObservedTime = now, &metav1.Time{Time: seen}
 	row = append(row, sighting)
 	if len(row) > maxSightings {
-		// The first one may be on record, so the next two become one, which says what both said.
+		// A record may name the first sighting, so it stays. The next two become one, which has what both had.
 		row[2].Writing = sortedSet(slices.Concat(row[1].Writing, row[2].Writing))
 		row[2].UnreadDeparted = fewer(slices.Concat(row[1].UnreadDeparted, row[2].UnreadDeparted))
 		row = slices.Delete(row, 1, 2)

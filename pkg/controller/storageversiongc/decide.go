@@ -86,8 +86,8 @@ type observation struct {
 type memory struct {
 	// at is when the API server last answered.
 	at time.Time
-	// absentSince has for each server ID when the first read ended that did not find the Lease. Every read since then did
-	// not find it either.
+	// absentSince is since when the Lease of each server ID is known to be missing: the end of the first read that did
+	// not find it. No later read has found it.
 	absentSince map[string]time.Time
 	// refusals is how often in a row the API server has refused writes.
 	refusals int

@@ -143,11 +143,11 @@ func (f *followers) matters(resource schema.GroupResource) bool {
 		func(m *migrationv1alpha1.StorageVersionMigration) bool { return !m.Finished() })
 }
 
-// stateOf returns what is known about the definition that was observed. It is the zero value if the servers were not
-// asked yet. What is known about an earlier generation still holds if all generations since have the same encoding and
-// serve its versions: a server that follows one of them writes what all of them say. Otherwise, or if a server has come
-// or left since, it is the zero value, and the servers are asked anew: clients may still write for a while at a version
-// that was dropped.
+// stateOf returns what is known about the definition that was observed. It returns the zero value if the servers have
+// to be asked: they were not asked yet, a server has come or left since, or the definition has changed in a way that
+// matters. What is known about an earlier generation still holds if all generations since then have the same encoding
+// and still serve its versions, because a server that follows one of them writes what all of them say. If a version is
+// not served any more, it does not hold: clients may still write at that version for a while.
 func (f *followers) stateOf(o *storageversion.Observation) followState {
 	loaded, ok := f.known.Load(o.Resource)
 	if !ok {

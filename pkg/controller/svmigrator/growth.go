@@ -153,12 +153,12 @@ func (g *growth) record(now sizes, rewritten int64) (full *databaseFile) {
 // readSoon makes the next reading come early.
 func (g *growth) readSoon() { g.budget, g.maxUnsized = g.margin()/4, readAfterFirst }
 
-// resume sets new limits after a compaction. A file that has reached its limit may grow by one margin more: when it has
-// grown that much, no free page is left in it. So each pause lets the file grow by a margin.
+// resume sets new limits after a compaction. A file that has reached its limit may grow by one more margin. When it
+// has grown by that, it has no free page left.
 //
-// When the file has grown to twice maxGrowth, it may not grow any more. From then on the migrator rewrites only what
-// fits into the pages that the compaction has freed: at first three quarters of what was rewritten since the last
-// pause, and less each time that the file grows nevertheless.
+// A file that is twice maxGrowth larger than at the beginning must not grow any more. From then on the migrator
+// rewrites only as many bytes (room) as the compaction has freed: at first three quarters of what was rewritten since
+// the last pause, and a quarter less each time that the file grows nevertheless.
 func (g *growth) resume() {
 	for _, f := range g.files {
 		if f.last < f.limit {
@@ -186,9 +186,9 @@ func (g *growth) startMeasurement() {
 	g.sincePause, g.room = 0, 0
 }
 
-// endMeasurement ends the first readings. A file that is as large as in the measurement before, or larger, was not
-// defragmented, so the free pages that the migrator left are still in it. It may grow only by what was left of its
-// limit then. What other clients added in between does not count.
+// endMeasurement ends the first readings. If a file is at least as large as in the measurement before, nobody has
+// defragmented it, and the free pages that the migrator left are still in it. So it gets only what was left of its
+// limit then. Growth between the two measurements was caused by other clients, and does not count.
 func (g *growth) endMeasurement() {
 	g.measuring = false
 	for id, f := range g.files {

@@ -174,10 +174,10 @@ func atStorageVersion(
 		resource, storage, storage, storage)
 }
 
-// checkServed returns a decision to fail for a waiting migration that a person created, if its resource does not exist
-// or is not stored: the migration might wait forever. Otherwise, and while the migration is suspended, it returns the
-// decision to wait. The trigger creates migrations of what is served and stored. Servers may be rolled back since, and
-// if they are upgraded again, it replaces the migration.
+// checkServed returns a decision to fail if a person created the migration, and its resource does not exist or is not
+// stored: such a migration might wait forever. In all other cases, and while the migration is suspended, it returns
+// the decision to wait that it was given. The resource of a migration of the trigger was served and stored, so servers
+// were rolled back since. Such a migration waits. When the servers are upgraded again, the trigger replaces it.
 func (c *Controller) checkServed(
 	ctx context.Context, m *migrationv1alpha1.StorageVersionMigration, decision Decision,
 ) Decision {

@@ -178,9 +178,10 @@ func (e *evaluation) planWrite() {
 	}
 }
 
-// createsFirst reports whether to create the migration before the state is written, so that one write records both
-// the agreement and the migration. The stored state must have everything that the migration rests on. If creating
-// takes long, for whatever reason, the state is written first, so that it does not stay silent.
+// createsFirst reports whether to create the migration before the state is written, so that one write records both the
+// agreement and the migration. That is possible if the stored state already has everything that the migration rests
+// on. If the migration has been due for Periods.Patience and is still not created, the state is written first, so that
+// people see why.
 func (e *evaluation) createsFirst() bool {
 	due := e.agreedFrom
 	if backoff := e.next.Backoff; backoff != nil && backoff.NextAttemptTime != nil && backoff.NextAttemptTime.After(due) {

@@ -131,9 +131,9 @@ func (*evaluation) generationOf(m *migrationv1alpha1.StorageVersionMigration) in
 	return 0
 }
 
-// cleanedInVain reports whether a migration that succeeded since cleaning is due may have left entries: it began before
-// the definition changed, or its migrator does not clean. Without a wait after it, migrations could follow each other
-// all the time.
+// cleanedInVain reports whether a successful migration may have left entries that have to be cleaned: it began before
+// the definition changed, or its migrator does not clean. Such a migration counts as a failure, so that the next one
+// waits. Otherwise one migration could follow the other without end.
 func (e *evaluation) cleanedInVain(m *migrationv1alpha1.StorageVersionMigration) bool {
 	now, seen := e.next.Evidence, e.in.MigrationsSeen[m.UID]
 	if now == nil || now.CustomResourceDefinition == nil {

@@ -170,10 +170,11 @@ func (e *evaluation) otherProcesses(
 }
 
 // tooOld reports whether the recorded evidence cannot be compared with later evidence, and is too old to be trusted.
-// Its age counts from the last heartbeat or the start of the epoch, whichever is later. If that lies in the future,
-// another clock wrote it, and the evidence counts as too old. While the observation has a problem no heartbeat is
-// recorded, so each decision would begin another epoch. So the evidence is never too old then, unless the new evidence
-// can be compared.
+// Its age counts from the last heartbeat or the start of the epoch, whichever is later. A time in the future comes
+// from another clock, and makes the evidence too old.
+//
+// While the observation has a problem, no heartbeat is recorded. If the new evidence cannot be compared either, the
+// answer is false then: otherwise each decision would begin another epoch.
 func (e *evaluation) tooOld(recorded *migrationv1alpha1.StorageEvidence) bool {
 	later := e.in.Observation.Problem != nil && !e.evidenceComparable()
 	if storageversion.Durable(*recorded) || later {
@@ -203,8 +204,9 @@ func (e *evaluation) mayWriteAnything(server storageversion.Process) bool {
 		})
 }
 
-// notRecorded reports whether the writer of the state had not asked the server. Evidence from discovery that has no
-// endpoints was recorded because a server left. It names all servers that lived then, also those that nobody had asked.
+// notRecorded reports whether the recorded evidence does not show that the writer of the state asked this server. The
+// evidence names all servers that lived. If it is from discovery and has no endpoints, it was recorded because a
+// server left, and the servers in it need not have been asked.
 func (e *evaluation) notRecorded(server storageversion.Process) bool {
 	recorded := e.old.Evidence
 	if recorded == nil || server.Incarnation == "" || // Nobody knows which process that was.

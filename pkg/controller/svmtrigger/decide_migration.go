@@ -94,10 +94,12 @@ func (e *evaluation) proves(m *migrationv1alpha1.StorageVersionMigration) bool {
 		(e.in.PrimaryState == nil || e.beganAgreed(m))
 }
 
-// beganAgreed reports whether a migration of the primary began when the servers agreed in the epoch of this resource,
-// which may have begun after the epoch of the primary. If this manager saw the epoch begin, and nobody has set the
-// clock since, it compares the start time of the migration. Otherwise it takes the time at which this manager first saw
-// the migration, which is later. At worst that costs another migration.
+// beganAgreed reports whether a migration of the primary began when the servers agreed in the epoch of this resource.
+// That epoch may have begun after the one of the primary.
+//
+// The start time of the migration is compared only if this manager saw the epoch begin, and nobody has set the clock
+// since. Otherwise the time at which this manager first saw the migration counts. That is later, so the worst case is
+// another migration.
 func (e *evaluation) beganAgreed(m *migrationv1alpha1.StorageVersionMigration) bool {
 	oneClock := e.in.EpochWatched && !e.clockSet() && !e.inFuture(m.Status.StartTime.Time)
 	return oneClock && !m.Status.StartTime.Time.Before(e.settledTime()) ||
@@ -125,9 +127,10 @@ func (e *evaluation) confirmed(m *migrationv1alpha1.StorageVersionMigration) boo
 	return e.evidenceComparable() || o.ReadAt.After(e.in.MigrationsSeen[m.UID].FinishedAt)
 }
 
-// planDeletions plans to delete unfinished migrations that were made for an earlier epoch, or for a state before this
-// one. A suspended one stays until there is nothing to migrate, because another one in its place would not be
-// suspended. Migrations that people made are left alone: the migrator fails them, so that their owners see why.
+// planDeletions plans to delete unfinished migrations of the trigger that were made for an earlier epoch or for an
+// earlier state. A suspended one is deleted only when there is nothing to migrate, because the migration that replaced
+// it would not be suspended. Migrations that people created stay: the migrator fails them, so that their owners see
+// why.
 func (e *evaluation) planDeletions() {
 	e.decision.DeleteReason = reasonNothingDue
 	for _, m := range e.in.Migrations {

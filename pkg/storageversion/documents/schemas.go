@@ -115,7 +115,8 @@ func structural(
 	return found
 }
 
-// hasOtherDefaults reports whether a schema has a default that another one lacks, or does not put in the place of null.
+// hasOtherDefaults reports whether a schema adds a default that another schema does not add: the other one has no such
+// default, or it allows null and so does not replace null by the default.
 func hasOtherDefaults(schema, other *structuralschema.Structural) bool {
 	if schema == nil {
 		return false
@@ -192,7 +193,7 @@ func LostFields(crd *apiextensionsv1.CustomResourceDefinition) map[string][]stri
 	return all
 }
 
-// lost returns the paths of what one schema allows and another one may not keep.
+// lost returns the paths of what the schema from allows, and the schema to may drop or change.
 func lost(from, to *structuralschema.Structural, path string) (paths []string) {
 	bare := &structuralschema.Structural{Generic: structuralschema.Generic{Nullable: true}}
 	from, to = cmp.Or(from, bare), cmp.Or(to, bare) // Without a schema, a value has nothing in it.

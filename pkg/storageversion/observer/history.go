@@ -130,10 +130,10 @@ func (h *history) earlier(
 	return processes, err
 }
 
-// between returns the Leases at revisions between two others, oldest first. It halves the time in which a Lease changed
-// until no process can have come and gone unseen. No object tells since when a Lease is absent, so while one is absent
-// another may have existed at any revision. If an error keeps between from going all the way back to older, it returns
-// how far back it came.
+// between returns the Leases at some revisions between older and newer, oldest first. It splits the time in halves
+// until no process can have come and left unseen in any of them. While a Lease is absent, nothing tells since when, so
+// another Lease may have existed at any revision. If an error ends the search before it reaches older, between returns
+// what it has found, and the error.
 func (h *history) between(ctx context.Context, older, newer leasesAt) ([]leasesAt, error) {
 	known := older.byName != nil
 	switch revisions := newer.revision - older.revision; {

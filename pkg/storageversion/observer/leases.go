@@ -178,9 +178,9 @@ func (w *leaseWatcher) current(ctx context.Context) bool {
 	return err == nil
 }
 
-// checkAllHaveLeases returns an error while a server may answer whose Lease is gone: one that stops, or one whose Lease
-// somebody deleted. Where no server advertises an address, or several share it, that server would be taken for another
-// one, which has a Lease and does not answer. facts.mu is held.
+// checkAllHaveLeases returns an error while a server may answer that has lost its Lease: one that stops, or one whose
+// Lease somebody deleted. Where no server advertises an address, or several share one, its answer would be taken for
+// that of a server that has a Lease and does not answer. facts.mu is held.
 func (w *leaseWatcher) checkAllHaveLeases() error {
 	if until := w.lostAt.Add(goneAfter); w.clock.Now().Before(until) {
 		return fmt.Errorf("until %s an API server may answer whose identity Lease is gone, and be taken for another one",
@@ -263,9 +263,12 @@ func (l *serverLeases) noteHeld(before time.Time) {
 	maps.DeleteFunc(l.lastHeld, func(_ string, last time.Time) bool { return before.Sub(last) > historyKept })
 }
 
-// mayHaveLived returns the living processes together with those that may have come and gone unseen before a list: each
-// one that the list shows for the first time although it is gone already and, unless the list is unbroken, one of each
-// server that held a Lease not long ago and holds none now. It returns nothing if there are none.
+// mayHaveLived returns the living processes, and with them those that may have come and left, unseen, before a list:
+//
+//   - a process that the list shows for the first time, and that is gone already;
+//   - unless the list is unbroken, one process of each server that held a Lease a short time ago and holds none now.
+//
+// It returns nil if there are no such processes.
 func (l *serverLeases) mayHaveLived(was leasesAt, ready []string, unbroken bool) [][]storageversion.Process {
 	living, gone := l.processes(ready)
 	lived := slices.Clone(living)

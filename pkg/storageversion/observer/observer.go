@@ -152,8 +152,9 @@ func (o *Observer) Observe(resource schema.GroupResource) storageversion.Observa
 	return o.facts.ledger.Observe(o.facts.clock.Now(), resource)
 }
 
-// documentsOf has the class of the resources that each source of documents is about. While the Leases or APIServices of
-// that class cannot be read, nobody knows which servers to ask. So its documents count as read only until that began.
+// documentsOf maps each source of documents to the class of resources that its documents are about. While the Leases
+// or APIServices of that class cannot be read, nobody knows which servers to ask. So LastRead returns the time at
+// which that began, if it is earlier.
 var documentsOf = map[migrationv1alpha1.EvidenceSource]storageversion.Class{
 	migrationv1alpha1.EvidenceFromServerDiscovery:     storageversion.BuiltIn,
 	migrationv1alpha1.EvidenceFromAggregatedDiscovery: storageversion.Aggregated,
@@ -187,11 +188,12 @@ func (o *Observer) CheckServers(ctx context.Context) error {
 	return err
 }
 
-// AskEach asks each API server that is ready, all at once: at its own address, or behind shared addresses if the last
-// look met all servers there. Otherwise it asks whichever server answers at each address, or at the configured host if
-// no address is known. It returns everything that went wrong, with the address, and an error if a server lives that it
-// could not ask. Behind addresses that servers share, or that none of them advertises, it also returns an error for
-// 90 s after a process lost its Lease or Leases were listed.
+// AskEach asks all API servers that are ready, at the same time. It asks each at its own address or, if servers share
+// addresses and the last look met all of them there, on a connection to each. Otherwise it asks whichever server
+// answers at each address, or at the configured host if no address is known. It returns all errors, each with the
+// address, and an error if a living server could not be asked. If servers share addresses, or one of the addresses is
+// advertised by no server, it also returns an error for 90 s after a process lost its Lease, or after Leases were
+// listed.
 func (o *Observer) AskEach(
 	ctx context.Context, ask func(ctx context.Context, server documents.Reader) error,
 ) error {

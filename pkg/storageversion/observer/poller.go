@@ -212,9 +212,10 @@ func (p *discoveryPoller) worthLooking(ctx context.Context) bool {
 		len(p.last.Failed()) > 0 || p.servedChanged(ctx, current)
 }
 
-// servedChanged says whether a server serves other built-in group versions than for the last look, or has another
-// version: from Kubernetes 1.35 on, a server that fails to delete its Lease when it starts keeps the holder of it. It
-// asks one server after the other, because the answers are large if there are many custom resources.
+// servedChanged reports whether a server has another version than at the last look, or serves other built-in group
+// versions. The version matters because of a case in Kubernetes 1.35 and later: if a server cannot delete its old
+// Lease when it starts, it keeps the holder of that Lease, and the Lease does not show the restart. The servers are
+// asked one after the other, because the answers are large if there are many custom resources.
 //
 // all says whether everything could be read so far.
 func (p *discoveryPoller) servedChanged(ctx context.Context, all bool) bool {

@@ -67,9 +67,9 @@ func (r *reading) applied(revision int64) {
 	})
 }
 
-// tried records an attempt to read. A watch that begins ends the failures. But what was missed comes only now, or the
-// API server says that it has forgotten it. So once the Ledger knows that the source is unreadable, only an applied
-// change ends that.
+// tried records an attempt to read the source. Normally the failures end when a watch begins. Once the Ledger knows
+// that the source cannot be read, they end only when a change was applied. Until then what was missed has not come,
+// and the API server may still answer that it has forgotten it.
 func (r *reading) tried(err error) {
 	r.update(func(now time.Time) storageversion.Changes {
 		switch {

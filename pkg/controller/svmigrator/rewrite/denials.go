@@ -34,8 +34,9 @@ type refusals struct {
 	last       Failure
 }
 
-// add adds an object. It returns whether the refusals are enough to expect the same for all objects. A rule that
-// changes objects may concern one namespace only. The permissions of this program concern all.
+// add adds an object, and reports whether there are enough denials to expect the same for all objects. If rewrites
+// would change the objects, these must be of several namespaces, or of none: a webhook or policy may be for one
+// namespace only. A missing permission concerns all namespaces.
 func (f *refusals) add(a attempt) (enough bool) {
 	f.objects, f.last = f.objects+1, a.failure
 	if f.namespaces == nil {

@@ -90,7 +90,8 @@ type Engine struct {
 	pacer     *pacer.Pacer
 	clock     clock.WithTicker
 	chunkSize int64
-	// whole is full while as many objects are compared as a whole as may be in memory at once.
+	// whole is a semaphore: it has one element for each object that is being compared as a whole, and room for as many as
+	// may be in memory at once.
 	whole chan struct{}
 }
 

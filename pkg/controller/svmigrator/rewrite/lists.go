@@ -83,10 +83,14 @@ func (b boundedAnswers) RoundTrip(request *http.Request) (*http.Response, error)
 	return response, nil
 }
 
-// lister returns a function that lists one chunk of the objects that w rewrites. A failed list may have asked for too
-// many objects, for example if a conversion webhook is slow. So the next list asks for half as many. If the answer is
-// too long, the list asks for a quarter at once. Otherwise the next answer should have at most half of the bytes that
-// it may have. The answer to a list of one object is not bounded, because a server may not know limits.
+// lister returns a function that lists one chunk of the objects that w rewrites. It adapts the size of the list:
+//
+//   - After a failure the next list asks for half as many objects. Perhaps a conversion webhook is slow.
+//   - If the answer is too long, a list of a quarter as many objects follows at once.
+//   - After a success the next list may ask for twice as many, if half of maxListBytes is likely to be enough for
+//     them.
+//
+// The answer to a list of one object is not bounded, because a server may ignore the limit.
 func (e *Engine) lister(w *rewriter) func(ctx context.Context, token string) (sweep.Chunk, error) {
 	limit := e.chunkSize
 	return func(ctx context.Context, token string) (sweep.Chunk, error) {

@@ -32,10 +32,10 @@ import (
 
 var errDefinitionUnread = errors.New("reading the CustomResourceDefinition")
 
-// versionsToKeep returns the versions whose entries of managedFields stay, or nil if all entries stay. Call it after
-// the entries were read. An API server serves a version only if the definition said so before, and the definition is
-// read from etcd. So an entry that somebody has just written at a new version stays, although no watch may show the
-// version yet. An entry that is written later makes the rewrite a conflict.
+// versionsToKeep returns the versions whose entries in managedFields stay, or nil if all entries stay. It must be
+// called after the entries were read, and reads the definition from etcd. So it knows each version at which an entry
+// can have been written by then: an API server serves a version only after the definition says so. If somebody writes
+// an entry later, the rewrite fails with a conflict.
 func (r *rewriter) versionsToKeep(ctx context.Context) ([]string, error) {
 	if r.resource.ReadServed == nil {
 		return nil, nil

@@ -195,11 +195,14 @@ func (r *rewriter) revision(written *metav1.PartialObjectMetadata) int64 {
 // aggregated reports whether an aggregated server has the objects.
 func (r *rewriter) aggregated() bool { return r.resource.Class == storageversion.Aggregated }
 
-// wouldChange returns the attempt for an object that a rewrite would change, as a dry run or the fence has shown. It
-// ends the run, because a webhook or policy may change the next objects, and most of these get no dry run. It denies
-// only this object if the rewrite would just empty its managedFields, if the fence guards the next objects too (unless
-// it forbids to clean managedFields), if the resource is one whose objects each get a dry run because of new defaults,
-// or if the object was denied before.
+// wouldChange returns the attempt for an object that a rewrite would change, as a dry run or the fence has shown. In
+// general it ends the run: a webhook or policy may change the next objects too, and most of them get no dry run. It
+// denies only this object in each of these cases:
+//
+//   - The rewrite would only empty its managedFields.
+//   - The fence guards the next objects too. That does not count if the fence forbids the cleaning of managedFields.
+//   - Each object of the resource gets a dry run, because of new defaults.
+//   - The object was denied before.
 func (r *rewriter) wouldChange(object *sweep.Object, what string) attempt {
 	a := attempt{object: object, failure: r.changing(object, "would change", what)}
 	kept := object.Extra.(*original)
@@ -211,9 +214,9 @@ func (r *rewriter) wouldChange(object *sweep.Object, what string) attempt {
 	return a
 }
 
-// classify is Classify for a request about an object. If the API server was not reached several times, or said that the
-// resource is not served, but lists the resource, the object itself may be the reason: something between here and the
-// API server may refuse its requests.
+// classify is Classify for a request about an object. In two cases the object itself may be the reason of the failure,
+// because something on the way to the API server may refuse its requests: no API server was reached, or one said that
+// it does not serve the resource. This counts after several tries, and only if the API server does list the resource.
 func (r *rewriter) classify(ctx context.Context, object *sweep.Object, err error) Failure {
 	f := Classify(err, object.Name)
 	gone := f.kind == resourceGone && !documents.PageNotFound(err) // The page is about a version, maybe another one.

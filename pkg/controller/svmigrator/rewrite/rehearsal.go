@@ -103,8 +103,9 @@ type rehearsed struct {
 	way patchWay
 }
 
-// errWritten says that the object was written after it was listed. After a restart of this program that is true of all
-// objects of the chunk that it had rewritten before, because the list continues at its old revision.
+// errWritten says that the object was written after it was listed. After a restart of this program a run meets many
+// such objects: the list continues at its old revision, and shows the objects of the chunk as they were before the
+// earlier process rewrote them.
 var errWritten = errors.New("the object was written after it was listed")
 
 // wholeObjects is how many objects a process compares as a whole at a time. An object may have more than a megabyte,
