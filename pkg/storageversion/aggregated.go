@@ -60,32 +60,14 @@ func (a aggregated) set(now time.Time, gv schema.GroupVersion, document *Aggrega
 	if known.Failure == "" && known.WhyReplicasDiffer == "" {
 		known.failingSince = now
 	}
-	resources := map[schema.GroupResource]Resource{}
-	for resource, before := range known.Resources {
-		resources[resource] = Resource{Kind: before.Kind, Migratable: before.Migratable}
-	}
-	if document != nil && (!exists || known.withdrawn) {
-		known.handedSince = now
-	}
-	if known.withdrawn = document == nil; document != nil {
-		known.leadsTo = document.Address
-	}
-	switch {
-	case document == nil:
-		known.Resources, known.Failure, known.WhyReplicasDiffer = resources, "", ""
-	case document.Failure != "":
-		known.Failure, known.WhyReplicasDiffer = document.Failure, cmp.Or(document.WhyReplicasDiffer, known.WhyReplicasDiffer)
-	default:
-		for resource, read := range document.Resources {
-			if _, stored := resources[resource]; stored || read.Hash != "" {
-				read.Hash = cmp.Or(read.Hash, Unknown)
-				resources[resource] = read
-			}
+	if document == nil {
+		known.withdrawn, known.Resources, known.Failure, known.WhyReplicasDiffer = true, known.withoutVersions(), "", ""
+	} else {
+		if !exists || known.withdrawn {
+			known.handedSince = now
 		}
-		known.AggregatedDocument, known.Resources = *document, resources
-		if document.WhyReplicasDiffer == "" {
-			known.readAt = now
-		}
+		known.withdrawn, known.leadsTo = false, document.Address
+		known.take(now, document)
 	}
 	a[gv] = known
 	about := resourceSet{}
@@ -93,6 +75,34 @@ func (a aggregated) set(now time.Time, gv schema.GroupVersion, document *Aggrega
 		about = about.Union(sets.KeySet(a[version].Resources))
 	}
 	return about
+}
+
+// withoutVersions returns the resources as they are recorded when they are no longer served.
+func (v *aggregatedVersion) withoutVersions() map[schema.GroupResource]Resource {
+	resources := map[schema.GroupResource]Resource{}
+	for resource, before := range v.Resources {
+		resources[resource] = Resource{Kind: before.Kind, Migratable: before.Migratable}
+	}
+	return resources
+}
+
+// take records what a document says.
+func (v *aggregatedVersion) take(now time.Time, document *AggregatedDocument) {
+	if document.Failure != "" {
+		v.Failure, v.WhyReplicasDiffer = document.Failure, cmp.Or(document.WhyReplicasDiffer, v.WhyReplicasDiffer)
+		return
+	}
+	resources := v.withoutVersions()
+	for resource, read := range document.Resources {
+		if _, stored := resources[resource]; stored || read.Hash != "" {
+			read.Hash = cmp.Or(read.Hash, Unknown)
+			resources[resource] = read
+		}
+	}
+	v.AggregatedDocument, v.Resources = *document, resources
+	if document.WhyReplicasDiffer == "" {
+		v.readAt = now
+	}
 }
 
 // moved reports whether the APIService leads to another server than the one that the last document is from. The other

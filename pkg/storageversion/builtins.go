@@ -88,30 +88,33 @@ func (b *builtIns) learn(now time.Time) (first []schema.GroupResource) {
 	return first
 }
 
-// recordRead records what the last complete look at the processes that live said of a resource, and returns it if there
-// was one.
-func (b *builtIns) recordRead(now time.Time, resource schema.GroupResource) (Sighting, bool) {
+// recordRead records what the last look said of a resource, if that look is complete.
+func (b *builtIns) recordRead(now time.Time, resource schema.GroupResource) {
 	known, exists := b.resources[resource]
-	if !exists {
+	if !exists || b.looks.problemOfLook(now) != nil {
+		return
+	}
+	sighting := b.sightingOfLook(resource)
+	if !b.looks.mayStandIn(now) {
+		known.recentHashes = sets.New(sighting.Writing...)
+	} else {
+		// A departed server may have answered in the place of one that was read before and is hidden now.
+		said := len(sighting.Writing)
+		sighting.Writing = sortedSet(append(sighting.Writing, sets.List(known.recentHashes)...))
+		b.ambiguous = b.ambiguous || len(sighting.Writing) > said
+	}
+	known.lastRead = &sighting
+	b.resources[resource] = known
+}
+
+// lastReadOfLiving returns what the last complete look said of a resource. It returns false if there was none, or if
+// other processes live now.
+func (b *builtIns) lastReadOfLiving(resource schema.GroupResource) (Sighting, bool) {
+	read := b.resources[resource].lastRead
+	if read == nil || !slices.Equal(read.Evidence.Servers, b.servers.evidence().Servers) {
 		return Sighting{}, false
 	}
-	if b.looks.problemOfLook(now) == nil {
-		sighting := b.sightingOfLook(resource)
-		if !b.looks.mayStandIn(now) {
-			known.recentHashes = sets.New(sighting.Writing...)
-		} else {
-			// A departed server may have answered in the place of one that was read before and is hidden now.
-			said := len(sighting.Writing)
-			sighting.Writing = sortedSet(append(sighting.Writing, sets.List(known.recentHashes)...))
-			b.ambiguous = b.ambiguous || len(sighting.Writing) > said
-		}
-		known.lastRead = &sighting
-		b.resources[resource] = known
-	}
-	if known.lastRead == nil || !slices.Equal(known.lastRead.Evidence.Servers, b.servers.evidence().Servers) {
-		return Sighting{}, false
-	}
-	return *known.lastRead, true
+	return *read, true
 }
 
 // sightingOfLook returns what the documents of the last look say of a resource, whether or not the look is complete.

@@ -293,6 +293,9 @@ func (l *Ledger) SetAggregated(now time.Time, gv schema.GroupVersion, document *
 // note adds a sighting of each given resource of which the facts are complete, and returns those that are observed.
 func (l *Ledger) note(now time.Time, resources resourceSet) Changes {
 	for resource := range resources {
+		if l.class(resource) == BuiltIn {
+			l.builtIns.recordRead(now, resource)
+		}
 		if sighting, complete := l.bestSighting(now, resource); complete {
 			if last, seen := l.sightings.last(resource); seen && byAggregated(last.Evidence) != byAggregated(sighting.Evidence) {
 				l.sightings.restart(resource) // The objects are in another storage.
@@ -312,7 +315,7 @@ func (l *Ledger) bestSighting(now time.Time, resource schema.GroupResource) (sig
 		}
 		return Sighting{}, false
 	case BuiltIn:
-		read, complete := l.builtIns.recordRead(now, resource)
+		read, complete := l.builtIns.lastReadOfLiving(resource)
 		if l.published(resource) {
 			// The watch may lag and show what earlier processes published. What documents showed counts as well.
 			return l.publishedSighting(resource, read), true
@@ -333,9 +336,8 @@ func (l *Ledger) bestSighting(now time.Time, resource schema.GroupResource) (sig
 // what it read counts as well.
 func (l *Ledger) published(resource schema.GroupResource) bool {
 	_, exists := l.publications.objects[resource]
-	read := l.builtIns.resources[resource].lastRead
-	return exists && l.publications.complete() && read != nil &&
-		slices.Equal(read.Evidence.Servers, l.servers.evidence().Servers)
+	_, read := l.builtIns.lastReadOfLiving(resource)
+	return exists && l.publications.complete() && read
 }
 
 // publishedSighting returns what the StorageVersions of a resource, and of those that share its storage, say. It adds

@@ -58,6 +58,11 @@ type connectedProcess struct {
 	lost       bool      // it is not known whether the process still lives
 }
 
+// same reports whether a later answer under the same name is from the same process.
+func (c connectedProcess) same(later connectedProcess) bool {
+	return c.identified == later.identified && c.started.Equal(later.started) && (!c.lost || !later.started.IsZero())
+}
+
 // lose records that the connection to a process ended. It reports whether that was not known before.
 func (p processes) lose(name string) bool {
 	process, met := p[name]
@@ -80,10 +85,11 @@ func (p processes) answer(documents map[string]Document, allAnswered bool) (unre
 		}
 		before, met := p[name]
 		now := connectedProcess{started: document.Started, identified: LeaseIdentifiesProcess(document.Version)}
-		byLease := now.identified && (!met || before.identified) // Leases tell which processes there were.
-		same := met && before.identified == now.identified && before.started.Equal(now.started) &&
-			(!before.lost || !now.started.IsZero())
-		if !byLease && !same && (met || allAnswered) {
+		switch {
+		case !met && (now.identified || !allAnswered): // Its Lease tells when it came, or it may have been there before.
+		case met && now.identified && before.identified: // Leases tell which processes there were.
+		case met && before.same(now):
+		default:
 			unread = append(unread, Process{Identity: name})
 		}
 		p[name] = now

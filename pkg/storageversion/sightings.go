@@ -67,11 +67,15 @@ func fewer(processes []Process) []Process {
 	if len(processes) <= maxSightings {
 		return processes
 	}
-	identities := sets.Set[Process]{}
+	identities := sets.Set[string]{}
 	for _, process := range processes {
-		identities.Insert(Process{Identity: process.Identity})
+		identities.Insert(process.Identity)
 	}
-	return identities.UnsortedList()
+	var without []Process
+	for _, identity := range sets.List(identities) {
+		without = append(without, Process{Identity: identity})
+	}
+	return without
 }
 
 // last returns the latest sighting of a resource.

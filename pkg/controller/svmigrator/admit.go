@@ -106,9 +106,6 @@ func (c *Controller) checkGates(
 // resource runs, or it waits for its next try. It decides what the status says about that.
 func (c *Controller) enqueueReady(m *migrationv1alpha1.StorageVersionMigration) Decision {
 	now, memory := c.env.clock.Now(), c.runs.memoryOf(m.UID)
-	// The status already says why it waits, and Queued would say less. This is read before the migration is queued: then
-	// a free slot may begin the run at once.
-	saysMore := memory.saysStuck(&m.Status) || memory.saysPostponed(&m.Status)
 	switch {
 	case now.Before(memory.notBefore):
 		return stay(memory.notBefore)
@@ -116,22 +113,21 @@ func (c *Controller) enqueueReady(m *migrationv1alpha1.StorageVersionMigration) 
 		return stay(time.Time{}) // Its last run failed. It is queued again when the backoff is over.
 	}
 	other := c.runs.runOf(m.GroupResource())
-	full := c.ready.Len() > 0 || len(c.runs.all()) >= c.env.options.ConcurrentMigrations
-	if other == nil { // Otherwise it is queued again when the run of the other one has ended.
-		c.ready.Add(m.Name)
-	}
+	decision := stay(now.Add(minRetry)) // A run begins now.
 	switch {
-	case saysMore:
-		return stay(time.Time{})
+	case memory.saysStuck(&m.Status) || memory.saysPostponed(&m.Status):
+		decision = stay(time.Time{}) // The status already says why it waits, and Queued would say less.
 	case other != nil:
-		return waitDecision(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource runs. "+
+		decision = waitDecision(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource runs. "+
 			"This one starts when that one has ended or gives up its slot", other.name)
-	case full:
-		return waitDecision(migrationv1alpha1.MigrationReasonQueued, "as many migrations run as "+
+	case c.ready.Len() > 0 || len(c.runs.all()) >= c.env.options.ConcurrentMigrations:
+		decision = waitDecision(migrationv1alpha1.MigrationReasonQueued, "as many migrations run as "+
 			"--concurrent-migrations allows, or others come first. This one starts when a slot is free")
-	default:
-		return stay(now.Add(minRetry)) // A run begins now.
 	}
+	if other == nil { // Otherwise it is queued again when the run of the other one has ended.
+		c.ready.Add(m.Name) // This comes last: from now on a free slot may begin the run.
+	}
+	return decision
 }
 
 // admit checks gates 6 to 10 and stores the target (11). It returns an error if a gate is closed. If the error is

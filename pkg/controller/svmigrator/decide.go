@@ -165,39 +165,18 @@ const stateUpdatedWithin = 15 * time.Minute
 // decideUnbound decides about a migration that a person created, or that was started without a StorageState. Without an
 // epoch its success proves nothing to the trigger. So it takes the epoch of the StorageState if there is one.
 func decideUnbound(in Input) Decision {
-	m, last := in.Migration, lastWritten(in.Observation)
-	if m.Begun() {
-		started := m.Status.Target
-		// If there is no sighting, nothing shows that the agreement was lost. Then reasonToWait returns a decision to wait.
-		if evidence := m.Status.Evidence; evidence != nil && len(in.Observation.Sightings) > 0 &&
-			!in.wroteOnlySinceRecord(*evidence, started.StorageVersionHash, false) {
-			return failDecision(migrationv1alpha1.MigrationReasonAgreementLost,
-				"since the migration started, not all servers have written %s all the time. "+restarts, versionName(started))
-		}
-		if doubt := reasonToWait(in, started.StorageVersionHash); doubt != nil {
-			return *doubt
-		}
-		return in.goDecision(started)
+	if in.Migration.Begun() {
+		return decideBegunUnbound(in)
 	}
-	target := &migrationv1alpha1.MigrationTarget{StorageVersionHash: last}
-	target.EncodingVersion = hashName(&in.Observation, last)
-	if state := in.State; state != nil {
-		message, agreed := agreedBy(state)
-		if agreed && state.Status.CurrentStorageVersionHash == last && in.stateCoversObservation(state, last) {
-			target.Epoch, target.StorageStateUID = new(state.Status.Epoch), state.UID
-			target.EncodingVersion = state.Status.CurrentEncodingVersion
-		} else if in.HasTrigger && !agreed {
-			return awaitAgreement("%s", message)
-		}
-	}
-	if in.HasTrigger && target.Epoch == nil {
-		return awaitAgreement("no StorageState of %s shows yet what the servers write. The trigger will write it",
-			m.GroupResource())
+	last := lastWritten(in.Observation)
+	target, wait := in.chooseTarget(last)
+	if wait != nil {
+		return *wait
 	}
 	if doubt := reasonToWait(in, last); doubt != nil {
 		return *doubt
 	}
-	if asked := m.Spec.Target; asked != nil && asked.StorageVersionHash != last {
+	if asked := in.Migration.Spec.Target; asked != nil && asked.StorageVersionHash != last {
 		return failDecision(migrationv1alpha1.MigrationReasonTargetChanged,
 			"the servers write %s, not %s. Create a migration without spec.target, which takes what the servers write",
 			versionName(target), versionName(asked))
@@ -213,6 +192,48 @@ func decideUnbound(in Input) Decision {
 		return d
 	}
 	return in.goDecision(target)
+}
+
+// decideBegunUnbound decides about a migration without an epoch that has begun.
+func decideBegunUnbound(in Input) Decision {
+	started := in.Migration.Status.Target
+	// If there is no sighting, nothing shows that the agreement was lost. Then reasonToWait returns a decision to wait.
+	if evidence := in.Migration.Status.Evidence; evidence != nil && len(in.Observation.Sightings) > 0 &&
+		!in.wroteOnlySinceRecord(*evidence, started.StorageVersionHash, false) {
+		return failDecision(migrationv1alpha1.MigrationReasonAgreementLost,
+			"since the migration started, not all servers have written %s all the time. "+restarts, versionName(started))
+	}
+	if doubt := reasonToWait(in, started.StorageVersionHash); doubt != nil {
+		return *doubt
+	}
+	return in.goDecision(started)
+}
+
+// chooseTarget returns the target of a migration that has not begun. It has the epoch of the StorageState if that says
+// that the servers agree on the hash, and includes everything that was observed. Otherwise it has no epoch, or, if the
+// trigger runs here, there is a decision to wait until the trigger has written the StorageState.
+func (in *Input) chooseTarget(hash string) (target *migrationv1alpha1.MigrationTarget, wait *Decision) {
+	message := fmt.Sprintf("no StorageState of %s shows yet what the servers write. The trigger will write it",
+		in.Migration.GroupResource())
+	target = &migrationv1alpha1.MigrationTarget{
+		StorageVersionHash: hash, EncodingVersion: hashName(&in.Observation, hash),
+	}
+	if state := in.State; state != nil {
+		why, agreed := agreedBy(state)
+		if agreed && state.Status.CurrentStorageVersionHash == hash && in.stateCoversObservation(state, hash) {
+			target.Epoch, target.StorageStateUID = new(state.Status.Epoch), state.UID
+			target.EncodingVersion = state.Status.CurrentEncodingVersion
+			return target, nil
+		}
+		if !agreed {
+			message = why
+		}
+	}
+	if in.HasTrigger {
+		d := awaitAgreement("%s", message)
+		return nil, &d
+	}
+	return target, nil
 }
 
 // awaitLastWrites returns a decision to wait if a migration that a person created must not start yet, else nil. The

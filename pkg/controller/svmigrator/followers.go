@@ -193,9 +193,8 @@ func identify(sighting storageversion.Sighting) string {
 }
 
 // gate returns a decision to wait while a migration must not start because a server does not follow the definition yet,
-// or has not followed it for long enough. It has the servers asked if nobody has. A migration that has begun waits only
-// after the schemas, versions or conversion of the definition have changed. Otherwise gate returns the decision to go
-// unchanged.
+// or has not followed it for long enough. A migration that has begun waits only after the schemas, versions or
+// conversion of the definition have changed. Otherwise gate returns the given decision to go.
 func (f *followers) gate(m *migrationv1alpha1.StorageVersionMigration, decision Decision) Decision {
 	resource := m.GroupResource()
 	observation := f.env.observer.Observe(resource)
@@ -204,35 +203,51 @@ func (f *followers) gate(m *migrationv1alpha1.StorageVersionMigration, decision 
 	}
 	now, known := f.env.clock.Now(), f.stateOf(&observation)
 	settle := f.env.options.SettlePeriod + time.Duration(observation.Definitions)*handlerPeriod
-	start, sameContent := known.since.Add(settle), observation.ContentSince.Add(settle)
+	if !m.Begun() { // Otherwise all servers followed when it started.
+		if wait := f.awaitFollowers(resource, &known, decision.Target, settle); wait != nil {
+			return *wait
+		}
+	}
+	// A server that still has the schemas or the conversion of before may drop fields that are to be kept.
+	if settled := observation.ContentSince.Add(settle); len(observation.Defined) > 1 && now.Before(settled) {
+		wait := awaitAgreement("a version, a schema or the conversion of the CustomResourceDefinition changed at %s, or "+
+			"the manager started then. Rewriting begins at %s, when all servers use what the definition says",
+			observation.ContentSince.UTC().Format(time.RFC3339), settled.UTC().Format(time.RFC3339))
+		wait.DecideAt = settled
+		return wait
+	}
+	return decision
+}
+
+// awaitFollowers returns a decision to wait until all servers have followed the definition for the settle period, or
+// nil if they have. It has the servers asked if nobody has.
+func (f *followers) awaitFollowers(
+	resource schema.GroupResource, known *followState, target *migrationv1alpha1.MigrationTarget, settle time.Duration,
+) *Decision {
+	now, start := f.env.clock.Now(), known.since.Add(settle)
+	var wait Decision
 	switch {
-	case m.Begun(): // All servers followed when it started.
 	case known.lag != nil:
 		advice := ""
 		if errors.Is(known.lag, errLags) {
 			advice = ". If this lasts for minutes, restart that server"
 		}
-		decision = awaitAgreement("%v. The migration starts when every server has written %s for the settle period%s",
-			known.lag, versionName(decision.Target), advice)
+		wait = awaitAgreement("%v. The migration starts when every server has written %s for the settle period%s",
+			known.lag, versionName(target), advice)
 	case known.since.IsZero():
 		// Not at once: the answers make the controller decide again, which may lead here again while they do not count.
 		f.queue.AddAfter(resource, minRetry)
-		decision = awaitAgreement("the API servers are being asked whether they follow the CustomResourceDefinition")
-		decision.DecideAt = now.Add(maxFollowRetry) // decideAgain is called earlier, when they were asked.
+		wait = awaitAgreement("the API servers are being asked whether they follow the CustomResourceDefinition")
+		wait.DecideAt = now.Add(maxFollowRetry) // decideAgain is called earlier, when they were asked.
 	case now.Before(start):
-		decision = awaitAgreement("all servers have followed the CustomResourceDefinition since %s. The migration starts at "+
+		wait = awaitAgreement("all servers have followed the CustomResourceDefinition since %s. The migration starts at "+
 			"%s, when writes that began earlier have ended",
 			known.since.UTC().Format(time.RFC3339), start.UTC().Format(time.RFC3339))
-		decision.DecideAt = start
+		wait.DecideAt = start
+	default:
+		return nil
 	}
-	// A server that still has the schemas or the conversion of before may drop fields that are to be kept.
-	if decision.Verdict == Go && len(observation.Defined) > 1 && now.Before(sameContent) {
-		decision = awaitAgreement("a version, a schema or the conversion of the CustomResourceDefinition changed at %s, or "+
-			"the manager started then. Rewriting begins at %s, when all servers use what the definition says",
-			observation.ContentSince.UTC().Format(time.RFC3339), sameContent.UTC().Format(time.RFC3339))
-		decision.DecideAt = sameContent
-	}
-	return decision
+	return &wait
 }
 
 // everyServerFollows asks each server whether it writes the target. The error is errLags if a server writes something

@@ -104,31 +104,40 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 	case field != "":
 		return r.wouldDrop(object, field, version)
 	}
-	for fenced := false; ; fenced = true {
-		way, changed, err := r.rehearse(ctx, object, body, fenced)
-		switch {
-		case changed != "":
-			return r.wouldChange(object, changed)
-		case errors.Is(err, errWritten):
-			a.outcome = sweep.WrittenByOthers
-			return a
-		case err != nil:
-			return r.failed(ctx, object, err)
-		}
-		request := r.patchRequest(object, body, way, acceptObject)
-		if r.resource.DryRun {
-			request.Param("dryRun", metav1.DryRunAll)
-		}
-		started := r.clock.Now()
-		written, err := answerOf[*metav1.PartialObjectMetadata](request.Do(ctx))
-		switch {
-		case err == nil:
-			return r.accepted(object, written, r.clock.Since(started))
-		case fenced || !fence.Denies(err.Error()):
-			return r.failed(ctx, object, err)
-		}
-		// The fence denies the rewrite of this object. Maybe there is another way.
+	a, err = r.tryRewrite(ctx, object, body, false)
+	if err != nil && fence.Denies(err.Error()) {
+		a, err = r.tryRewrite(ctx, object, body, true) // Maybe there is another way for this object.
 	}
+	if err != nil {
+		return r.failed(ctx, object, err)
+	}
+	return a
+}
+
+// tryRewrite sends the rewrite, after a dry run if one is due. An error is the answer to the rewrite itself. fenced
+// means that the fence has denied the rewrite before.
+func (r *rewriter) tryRewrite(
+	ctx context.Context, object *sweep.Object, body []byte, fenced bool,
+) (attempt, error) {
+	way, changed, err := r.rehearse(ctx, object, body, fenced)
+	switch {
+	case changed != "":
+		return r.wouldChange(object, changed), nil
+	case errors.Is(err, errWritten):
+		return attempt{object: object, outcome: sweep.WrittenByOthers}, nil
+	case err != nil:
+		return r.failed(ctx, object, err), nil
+	}
+	request := r.patchRequest(object, body, way, acceptObject)
+	if r.resource.DryRun {
+		request.Param("dryRun", metav1.DryRunAll)
+	}
+	started := r.clock.Now()
+	written, err := answerOf[*metav1.PartialObjectMetadata](request.Do(ctx))
+	if err != nil {
+		return attempt{}, err
+	}
+	return r.accepted(object, written, r.clock.Since(started)), nil
 }
 
 // failed returns the attempt for an object whose write, or the dry run before it, has failed.

@@ -232,21 +232,26 @@ func (r *sweepRunner) advance(ctx context.Context) error {
 // handleAttempt handles the result of one request.
 func (r *sweepRunner) handleAttempt(ctx context.Context, a attempt) error {
 	now := r.clock.Now()
-	if a.outcome != sweep.NoOutcome {
-		if r.mayBeUnready(a, now) {
-			if next := r.retry(ctx, a, now); r.stored() == 0 && next.After(r.heldUntil) {
-				// Until one object is stored, the server gives all objects this answer. So none is sent before this retry.
-				r.heldUntil = next
-			}
-			return nil
-		}
-		r.endingSince = time.Time{}
-		r.done(ctx, a)
-		if r.task.changed.kind != "" {
-			return r.task.changed.permanentError()
-		}
-		return r.checkAllRefused(a)
+	if a.outcome == sweep.NoOutcome {
+		return r.handleFailure(ctx, a, now)
 	}
+	if r.mayBeUnready(a, now) {
+		if next := r.retry(ctx, a, now); r.stored() == 0 && next.After(r.heldUntil) {
+			// Until one object is stored, the server gives all objects this answer. So none is sent before this retry.
+			r.heldUntil = next
+		}
+		return nil
+	}
+	r.endingSince = time.Time{}
+	r.done(ctx, a)
+	if r.task.changed.kind != "" {
+		return r.task.changed.permanentError()
+	}
+	return r.checkAllRefused(a)
+}
+
+// handleFailure handles a request after which the object has no outcome. In general it is tried again.
+func (r *sweepRunner) handleFailure(ctx context.Context, a attempt, now time.Time) error {
 	if a.failure.kind == interrupted {
 		r.sweep.Return(a.object)
 		return nil
