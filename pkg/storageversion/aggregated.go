@@ -207,7 +207,7 @@ func (a aggregated) unreadBeside(resource schema.GroupResource) []schema.GroupVe
 
 // inFrontOf returns the versions of a definition that APIServices hand to aggregated servers. Nobody reaches the custom
 // resources at these versions.
-func (a aggregated) inFrontOf(definition *CustomResource) []schema.GroupVersion {
+func (a aggregated) inFrontOf(definition *Definition) []schema.GroupVersion {
 	var taken []schema.GroupVersion
 	for _, served := range definition.ServedVersions {
 		gv := schema.GroupVersion{Group: definition.Group, Version: served}
@@ -236,7 +236,7 @@ func (a aggregated) observe(o *Observation) {
 		}
 		if known.Failure == "" && len(known.Resources[o.Resource].Versions) > 0 {
 			o.Presence = Served
-			o.Served = append(o.Served, gv.Version)
+			o.ServedVersions = append(o.ServedVersions, gv.Version)
 		}
 		if o.Problem == nil && known.Resources[o.Resource].Hash == Unknown {
 			o.Problem = &Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Since: known.handedSince, Message: "the " +

@@ -95,7 +95,7 @@ func TestAggregatedResourceWithReplicasThatNobodyAsked(t *testing.T) {
 	expect(t, s, flunders, unseen, some, []string{flunderV1}, some)
 	s.SetAggregated(s.tick(), v1, &AggregatedDocument{Address: "wardle/api:443", Failure: "service unavailable"})
 	expect(t, s, flunders, failed, some, []string{flunderV1}, some)
-	if o := s.Observe(s.now, flunders); !o.ReadAt.Equal(read) || !o.Problem.Since.Equal(read.Add(confirmation)) {
+	if o := s.Observe(s.now, flunders); !o.ReadAt.Equal(read) || !o.Problem.Since.Equal(read.Add(confirmAfter)) {
 		t.Errorf("unexpected observation %+v", o)
 	}
 }
@@ -148,10 +148,10 @@ func TestAggregatedServerInFrontOfADefinition(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStory()
-			s.SetCustomResource(s.tick(), widgets, widget(1, "v1", "v1"))
+			s.SetDefinition(s.tick(), widgets, widget(1, "v1", "v1"))
 			s.SetAggregated(s.tick(), v1, nil) // There never was another server.
 			expect(t, s, widgets, "", one)
-			since := s.now.Add(confirmation)
+			since := s.now.Add(confirmAfter)
 			for _, document := range documents {
 				if changed := s.SetAggregated(s.tick(), v1, document); !changed.Has(widgets) {
 					t.Errorf("nobody hears of it: %v", changed)
@@ -171,11 +171,11 @@ func TestAggregatedServerInFrontOfADefinition(t *testing.T) {
 // there. Its first sighting is another one than that of a process before the APIService came.
 func TestAggregatedServerInFrontOfADefinitionFromTheStart(t *testing.T) {
 	before, s := newStory(), newStory()
-	before.SetCustomResource(before.tick(), widgets, widget(1, "v1", "v1"))
+	before.SetDefinition(before.tick(), widgets, widget(1, "v1", "v1"))
 	recorded, _ := lastOf(before.Observe(before.now, widgets).Sightings)
 	s.SetAggregated(s.tick(), schema.GroupVersion{Group: widgets.Group, Version: "v1"},
 		&AggregatedDocument{Address: "other/api:443", Failure: "503"})
-	s.SetCustomResource(s.tick(), widgets, widget(1, "v1", "v1"))
+	s.SetDefinition(s.tick(), widgets, widget(1, "v1", "v1"))
 	later, known := SightingsSince(recorded.Evidence, s.Observe(s.now, widgets).Sightings)
 	if !known || len(later) != 1 || later[0].ProvesOnly(widgetV1) {
 		t.Errorf("got %v %+v, want the sighting of the other server", known, later)

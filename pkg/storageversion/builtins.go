@@ -95,7 +95,7 @@ func (b *builtIns) recordRead(now time.Time, resource schema.GroupResource) {
 		return
 	}
 	sighting := b.sightingOfLook(resource)
-	if !b.looks.mayStandIn(now) {
+	if !b.looks.departedMayAnswer(now) {
 		known.recentHashes = sets.New(sighting.Writing...)
 	} else {
 		// A departed server may have answered in the place of one that was read before and is hidden now.

@@ -25,7 +25,7 @@ import (
 )
 
 // definitions knows the CustomResourceDefinition of each custom resource. It is nil if it was deleted.
-type definitions map[schema.GroupResource]*CustomResource
+type definitions map[schema.GroupResource]*Definition
 
 // observe adds what the definition says.
 func (d definitions) observe(o *Observation) {
@@ -39,7 +39,7 @@ func (d definitions) observe(o *Observation) {
 	if definition.Established && len(definition.ServedVersions) > 0 {
 		o.Presence = Served
 	}
-	o.Served, o.Defined = slices.Clone(definition.ServedVersions), slices.Clone(definition.DefinedVersions)
+	o.ServedVersions, o.DefinedVersions = slices.Clone(definition.ServedVersions), slices.Clone(definition.DefinedVersions)
 	o.StoredVersionsManager, o.ContentSince = definition.StoredVersionsManager, definition.contentSince
 	versions := slices.Concat(definition.ServedVersions, definition.StoredVersions, []string{definition.StorageVersion})
 	o.Versions = versionsByEncoding(definition.Group, definition.Kind, versions)
@@ -57,24 +57,24 @@ func (o *Observation) DefinitionDeleted(earlier *migrationv1alpha1.StorageEviden
 		earlier.Source == migrationv1alpha1.EvidenceFromCustomResourceDefinition
 }
 
-func (c *CustomResource) hash(version string) Encoding {
-	return Hash(schema.GroupVersion{Group: c.Group, Version: version}, c.Kind)
+func (d *Definition) hash(version string) Encoding {
+	return Hash(schema.GroupVersion{Group: d.Group, Version: version}, d.Kind)
 }
 
 // sighting returns what the definition has the servers write.
-func (c *CustomResource) sighting() Sighting {
-	stored := atMost(c.StoredVersions, migrationv1alpha1.MaxEvidenceStoredVersions)
+func (d *Definition) sighting() Sighting {
+	stored := atMost(d.StoredVersions, migrationv1alpha1.MaxEvidenceStoredVersions)
 	sighting := Sighting{
 		Evidence: migrationv1alpha1.StorageEvidence{
 			Source: migrationv1alpha1.EvidenceFromCustomResourceDefinition,
 			CustomResourceDefinition: &migrationv1alpha1.CustomResourceDefinitionEvidence{
-				UID: c.UID, Generation: c.Generation, StoredVersions: slices.Clone(stored),
+				UID: d.UID, Generation: d.Generation, StoredVersions: slices.Clone(stored),
 			},
 		},
-		Writing: []Encoding{c.hash(c.StorageVersion)},
+		Writing: []Encoding{d.hash(d.StorageVersion)},
 	}
 	for _, version := range stored {
-		sighting.Stored = append(sighting.Stored, c.hash(version))
+		sighting.Stored = append(sighting.Stored, d.hash(version))
 	}
 	return sighting
 }
@@ -82,7 +82,7 @@ func (c *CustomResource) sighting() Sighting {
 // customSighting returns what the definition has the servers write, and Unknown for each version that an APIService
 // hands to an aggregated server. That server answers requests for the custom resources, and a migration would take its
 // answers for those of kube-apiserver. When the APIService is gone, the sighting differs, and a migration begins anew.
-func (l *Ledger) customSighting(definition *CustomResource) Sighting {
+func (l *Ledger) customSighting(definition *Definition) Sighting {
 	sighting := definition.sighting()
 	for _, gv := range l.aggregated.inFrontOf(definition) {
 		sighting.Writing = append(sighting.Writing, Unknown)

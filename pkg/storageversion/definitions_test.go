@@ -25,24 +25,24 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
-func widget(generation int64, storage string, stored ...string) *CustomResource {
-	return &CustomResource{UID: "u", Generation: generation, Group: "example.com", Kind: "Widget",
+func widget(generation int64, storage string, stored ...string) *Definition {
+	return &Definition{UID: "u", Generation: generation, Group: "example.com", Kind: "Widget",
 		StorageVersion: storage, ServedVersions: []string{"v2", "v1"}, StoredVersions: stored, Established: true}
 }
 
-func TestCustomResource(t *testing.T) {
+func TestDefinition(t *testing.T) {
 	s := newStory()
-	s.SetCustomResource(s.tick(), widgets, widget(1, "v1", "v1"))
-	s.SetCustomResource(s.tick(), widgets, widget(2, "v2", "v1", "v2"))
-	s.SetCustomResource(s.tick(), widgets, widget(2, "v2", "v2"))
-	s.SetCustomResource(s.tick(), widgets, widget(2, "v2", "v2"))
+	s.SetDefinition(s.tick(), widgets, widget(1, "v1", "v1"))
+	s.SetDefinition(s.tick(), widgets, widget(2, "v2", "v1", "v2"))
+	s.SetDefinition(s.tick(), widgets, widget(2, "v2", "v2"))
+	s.SetDefinition(s.tick(), widgets, widget(2, "v2", "v2"))
 	expect(t, s, widgets, "", []string{widgetV1}, []string{widgetV2}, []string{widgetV2})
 	if stored := s.Observe(s.now, widgets).Sightings[1].Stored; !slices.Equal(stored, []string{widgetV1, widgetV2}) {
 		t.Errorf("stored: got %v", stored)
 	}
-	s.SetCustomResource(s.tick(), widgets, widget(4, "v2", "v2"))
+	s.SetDefinition(s.tick(), widgets, widget(4, "v2", "v2"))
 	expect(t, s, widgets, "", []string{widgetV2})
-	s.SetCustomResource(s.tick(), widgets, nil)
+	s.SetDefinition(s.tick(), widgets, nil)
 	if o := s.Observe(s.now, widgets); o.Presence != Deleted || len(o.Sightings) != 0 {
 		t.Errorf("unexpected observation %+v", o)
 	}
@@ -79,14 +79,14 @@ func TestDefinitionDeleted(t *testing.T) {
 func TestCustomResourceInDocuments(t *testing.T) {
 	s := newStory()
 	s.servers(true, "a/1")
-	s.SetCustomResource(s.tick(), widgets, widget(1, "v1", "v1"))
+	s.SetDefinition(s.tick(), widgets, widget(1, "v1", "v1"))
 	document := writes(appsV1)
 	document.Resources[widgets] = Resource{
 		Kind: "Widget", Versions: []string{"v2", "v1"}, Hash: widgetV1, Migratable: true,
 	}
 	s.looks(at(document), "a/1")
 	expect(t, s, widgets, "", []string{widgetV1})
-	s.SetCustomResource(s.tick(), widgets, nil)
+	s.SetDefinition(s.tick(), widgets, nil)
 	if o := s.Observe(s.now, widgets); o.Class != Custom || o.Presence != Deleted {
 		t.Errorf("unexpected observation %+v", o)
 	}
@@ -99,10 +99,10 @@ func TestCustomResourceInALook(t *testing.T) {
 	s := newStory()
 	s.servers(true, "a/1")
 	s.looks(at(document), "a/1")
-	s.SetCustomResource(s.tick(), widgets, &CustomResource{UID: "crd", Generation: 1, Group: widgets.Group, Kind: "Widget",
+	s.SetDefinition(s.tick(), widgets, &Definition{UID: "crd", Generation: 1, Group: widgets.Group, Kind: "Widget",
 		StorageVersion: "v1", ServedVersions: []string{"v1"}, StoredVersions: []string{"v1"}, Established: true})
 	expect(t, s, widgets, "", []string{widgetV1})
-	s.SetCustomResource(s.tick(), widgets, nil)
+	s.SetDefinition(s.tick(), widgets, nil)
 	if o := s.Observe(s.now, widgets); o.Class != Custom || o.Presence != Deleted {
 		t.Errorf("the definition is gone, and the observation is %+v", o)
 	}
@@ -111,7 +111,7 @@ func TestCustomResourceInALook(t *testing.T) {
 // TestDefinitionWithoutServedVersions defines versions that are not served. Discovery does not list the resource.
 func TestDefinitionWithoutServedVersions(t *testing.T) {
 	s := newStory()
-	s.SetCustomResource(s.tick(), widgets, &CustomResource{UID: "crd", Generation: 1, Group: widgets.Group, Kind: "Widget",
+	s.SetDefinition(s.tick(), widgets, &Definition{UID: "crd", Generation: 1, Group: widgets.Group, Kind: "Widget",
 		StorageVersion: "v1", DefinedVersions: []string{"v1"}, StoredVersions: []string{"v1"}, Established: true})
 	if o := s.Observe(s.now, widgets); o.Presence != NotServed {
 		t.Errorf("the observation is %+v", o)
@@ -122,11 +122,11 @@ func TestDefinitionWithoutServedVersions(t *testing.T) {
 func TestDefinitionsThatExist(t *testing.T) {
 	s := newStory()
 	for generation := range int64(2) {
-		s.SetCustomResource(s.tick(), widgets, widget(generation+1, "v1", "v1"))
-		s.SetCustomResource(s.tick(), schema.GroupResource{Group: "example.com", Resource: "gadgets"}, widget(1, "v1", "v1"))
+		s.SetDefinition(s.tick(), widgets, widget(generation+1, "v1", "v1"))
+		s.SetDefinition(s.tick(), schema.GroupResource{Group: "example.com", Resource: "gadgets"}, widget(1, "v1", "v1"))
 	}
-	s.SetCustomResource(s.tick(), schema.GroupResource{Group: "example.com", Resource: "gadgets"}, nil)
-	if got := s.Observe(s.now, widgets).Definitions; got != 1 {
+	s.SetDefinition(s.tick(), schema.GroupResource{Group: "example.com", Resource: "gadgets"}, nil)
+	if got := s.Observe(s.now, widgets).DefinitionCount; got != 1 {
 		t.Errorf("%d definitions exist, want 1", got)
 	}
 }

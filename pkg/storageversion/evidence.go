@@ -32,9 +32,9 @@ func SameEvidence(a, b migrationv1alpha1.StorageEvidence) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-// WrittenByServers reports whether an evidence is about servers of kube-apiserver, each of which may write an encoding
-// of its own. The endpoints of other evidence are those of aggregated servers.
-func WrittenByServers(e migrationv1alpha1.StorageEvidence) bool {
+// FromKubeAPIServers reports whether an evidence is about servers of kube-apiserver, each of which may write an
+// encoding of its own. The endpoints of other evidence are those of aggregated servers.
+func FromKubeAPIServers(e migrationv1alpha1.StorageEvidence) bool {
 	return e.Source == migrationv1alpha1.EvidenceFromServerDiscovery ||
 		e.Source == migrationv1alpha1.EvidenceFromStorageVersion
 }
@@ -81,18 +81,18 @@ func Continues(recorded, first migrationv1alpha1.StorageEvidence) bool {
 	}
 }
 
-// IsRecord reports whether the record was made from this sighting, and not from another one with the same evidence.
+// IsRecordedAs reports whether the record was made from this sighting, and not from another one with the same evidence.
 // Then this manager made it, or another manager that first saw the evidence in the same second by its own clock.
-func (s *Sighting) IsRecord(recorded migrationv1alpha1.StorageEvidence) bool {
+func (s *Sighting) IsRecordedAs(recorded migrationv1alpha1.StorageEvidence) bool {
 	return s.Evidence.FirstObservedTime.Equal(recorded.FirstObservedTime) && SameEvidence(s.Evidence, recorded)
 }
 
-// OfOtherServer reports whether an aggregated server took the resource over or handed it over since evidence was
+// ChangedServer reports whether an aggregated server took the resource over or handed it over since evidence was
 // recorded, or whether an aggregated server that the record lacks has it now. Then the objects may be in another
 // storage. The address of an aggregated server begins with that of its Service.
-func OfOtherServer(recorded, now migrationv1alpha1.StorageEvidence) bool {
-	if !byAggregated(recorded) || !byAggregated(now) {
-		return byAggregated(recorded) != byAggregated(now)
+func ChangedServer(recorded, now migrationv1alpha1.StorageEvidence) bool {
+	if !fromAggregated(recorded) || !fromAggregated(now) {
+		return fromAggregated(recorded) != fromAggregated(now)
 	}
 	server := func(e migrationv1alpha1.EndpointEvidence) string {
 		service, _, _ := strings.Cut(e.Address, "/apis/")
@@ -105,8 +105,8 @@ func OfOtherServer(recorded, now migrationv1alpha1.StorageEvidence) bool {
 	})
 }
 
-// byAggregated reports whether an evidence is about aggregated servers.
-func byAggregated(e migrationv1alpha1.StorageEvidence) bool {
+// fromAggregated reports whether an evidence is about aggregated servers.
+func fromAggregated(e migrationv1alpha1.StorageEvidence) bool {
 	return e.Source == migrationv1alpha1.EvidenceFromAggregatedDiscovery
 }
 
@@ -119,7 +119,7 @@ func byAggregated(e migrationv1alpha1.StorageEvidence) bool {
 // recorded the first of two equal sightings, and its clock was ahead by exactly the time between them.
 func SightingsSince(recorded migrationv1alpha1.StorageEvidence, all []Sighting) (later []Sighting, known bool) {
 	same := func(s Sighting) bool { return SameEvidence(s.Evidence, recorded) }
-	if at := slices.IndexFunc(all, func(s Sighting) bool { return s.IsRecord(recorded) }); at >= 0 {
+	if at := slices.IndexFunc(all, func(s Sighting) bool { return s.IsRecordedAs(recorded) }); at >= 0 {
 		return all[at+1:], true
 	}
 	at, next := -1, 0

@@ -30,7 +30,7 @@ import (
 
 func TestContinues(t *testing.T) {
 	definition := func(uid string, generation int64) migrationv1alpha1.StorageEvidence {
-		resource := CustomResource{
+		resource := Definition{
 			UID: types.UID("u" + uid), Generation: generation, StorageVersion: "v1", StoredVersions: []string{"v1"},
 		}
 		return resource.sighting().Evidence
@@ -100,7 +100,7 @@ func TestSightingsSinceRecordOfAnotherProcess(t *testing.T) {
 		return s.Ledger.servers.evidence()
 	}
 	definition := func(generation int64, stored ...string) migrationv1alpha1.StorageEvidence {
-		resource := CustomResource{UID: "u", Generation: generation, StorageVersion: "v1", StoredVersions: stored}
+		resource := Definition{UID: "u", Generation: generation, StorageVersion: "v1", StoredVersions: stored}
 		return resource.sighting().Evidence
 	}
 	published := func(revision string, evidence migrationv1alpha1.StorageEvidence) migrationv1alpha1.StorageEvidence {

@@ -34,12 +34,12 @@ type Process struct {
 type StorageVersion struct {
 	UID             types.UID
 	ResourceVersion string
-	// Encodings are the encoding versions, for example apps/v1, by server identity.
-	Encodings map[string]string
+	// EncodingVersions are the encoding versions, for example apps/v1, by server identity.
+	EncodingVersions map[string]string
 }
 
-// CustomResource is the part of a CustomResourceDefinition that matters here.
-type CustomResource struct {
+// Definition is the part of a CustomResourceDefinition that matters here.
+type Definition struct {
 	UID            types.UID
 	Generation     int64
 	Group          string

@@ -49,7 +49,9 @@ type Ledger struct {
 // server's Lease is gone.
 func NewLedger(linger time.Duration) *Ledger {
 	l := &Ledger{
-		servers:     &servers{linger: linger, departed: map[string]time.Time{}, left: map[Process]time.Time{}},
+		servers: &servers{
+			linger: linger, departedIdentities: map[string]time.Time{}, departedProcesses: map[Process]time.Time{},
+		},
 		sharing:     sharing{},
 		definitions: definitions{},
 		aggregated:  aggregated{},
@@ -142,7 +144,7 @@ func (l *Ledger) noteReturns(now time.Time, back map[Process]time.Time) Changes 
 	changes := Changes{}
 	for process, left := range back {
 		for resource, definition := range l.definitions {
-			if definition == nil || !l.sightings.changedSince(resource, left.Add(-frozenBefore)) {
+			if definition == nil || !l.sightings.changedSince(resource, left.Add(-maxFrozen)) {
 				continue
 			}
 			sighting, _ := l.sightings.last(resource)
@@ -219,12 +221,12 @@ func (l *Ledger) dropBuiltIns(group string) resourceSet {
 // NeedsLook reports whether another look may find out more.
 func (l *Ledger) NeedsLook() bool { return l.looks.needAnother() || l.builtIns.ambiguous }
 
-// SetStorageVersionsServed records whether all StorageVersion objects are known and watched.
-func (l *Ledger) SetStorageVersionsServed(now time.Time, served bool) Changes {
-	if l.publications.watched == served {
+// SetStorageVersionsWatched records whether all StorageVersion objects are known and watched.
+func (l *Ledger) SetStorageVersionsWatched(now time.Time, watched bool) Changes {
+	if l.publications.watched == watched {
 		return nil
 	}
-	l.publications.watched = served
+	l.publications.watched = watched
 	return l.noteBuiltIns(now)
 }
 
@@ -251,10 +253,10 @@ func (l *Ledger) noteBuiltIns(now time.Time) Changes {
 	return l.note(now, l.builtIns.all())
 }
 
-// SetCustomResource records the state of the CustomResourceDefinition of a resource; nil means that there is none.
+// SetDefinition records the state of the CustomResourceDefinition of a resource; nil means that there is none.
 // The Ledger keeps definition, so nobody may change it afterwards. The generation shows whether states in between are
 // unknown.
-func (l *Ledger) SetCustomResource(now time.Time, resource schema.GroupResource, definition *CustomResource) Changes {
+func (l *Ledger) SetDefinition(now time.Time, resource schema.GroupResource, definition *Definition) Changes {
 	if definition == nil && l.definitions[resource] == nil {
 		return nil
 	}
@@ -297,7 +299,8 @@ func (l *Ledger) note(now time.Time, resources resourceSet) Changes {
 			l.builtIns.recordRead(now, resource)
 		}
 		if sighting, complete := l.bestSighting(now, resource); complete {
-			if last, seen := l.sightings.last(resource); seen && byAggregated(last.Evidence) != byAggregated(sighting.Evidence) {
+			last, seen := l.sightings.last(resource)
+			if seen && fromAggregated(last.Evidence) != fromAggregated(sighting.Evidence) {
 				l.sightings.restart(resource) // The objects are in another storage.
 			}
 			l.sightings.append(now, resource, sighting)

@@ -26,9 +26,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// confirmation is how long a process has to live on after the first look that counted it. A server answers before it
+// confirmAfter is how long a process has to live on after the first look that counted it. A server answers before it
 // renews its Lease, so a look may read the successor of a process that just crashed.
-const confirmation = 5 * time.Second
+const confirmAfter = 5 * time.Second
 
 // looks knows what the last look read, and which processes the last complete look read.
 //
@@ -141,9 +141,9 @@ func (l *looks) learnAddresses(now time.Time, look Look) {
 	l.byAddress = shown && !addresses.Has("") && len(addresses) == len(identities) && l.servers.equal(look.Living)
 }
 
-// mayStandIn reports whether a document of the last look may be from a server that departed, although its address
-// counts as that of another server.
-func (l *looks) mayStandIn(now time.Time) bool {
+// departedMayAnswer reports whether a document of the last look may be from a server that departed, although its
+// address counts as that of another server.
+func (l *looks) departedMayAnswer(now time.Time) bool {
 	return len(l.servers.lingering(now)) > 0 && !l.byAddress
 }
 
@@ -173,7 +173,7 @@ func (l *looks) takeBack(now time.Time) {
 		return
 	}
 	maps.DeleteFunc(l.firstRead, func(process Process, first time.Time) bool {
-		recent := now.Sub(first) < confirmation
+		recent := now.Sub(first) < confirmAfter
 		if recent {
 			l.takenBack[process] = true
 		}
@@ -200,7 +200,7 @@ func (l *looks) ofLiving() bool {
 // It would find nothing new about servers without an address, without a Lease, or whose address is not listed.
 func (l *looks) needAnother() bool {
 	switch living := len(l.servers.living); {
-	case !l.ofLiving() || len(l.last.Failed()) > 0 || len(l.processes.unread()) > 0:
+	case !l.ofLiving() || len(l.last.Failed()) > 0 || len(l.processes.lost()) > 0:
 		return true
 	case l.last.Shared && (l.last.Unmet != "" || l.servers.mayHaveMissedDeparture(l.lookedAt)):
 		return true
@@ -218,8 +218,8 @@ func (l *looks) isAbsent(process Process) bool {
 	return l.byAddress && !asked
 }
 
-// unread returns the processes that live and that the last complete look did not read.
-func (l *looks) unread() []Process {
+// unreadLiving returns the processes that live and that the last complete look did not read.
+func (l *looks) unreadLiving() []Process {
 	unread := slices.DeleteFunc(slices.Clone(l.servers.living), func(process Process) bool {
 		return slices.Contains(l.read, process)
 	})
@@ -238,7 +238,7 @@ func (l *looks) unconfirmed(now time.Time, processes []Process) (unconfirmed []P
 	for _, process := range processes {
 		first, read := l.firstRead[process]
 		switch {
-		case read && now.Sub(first) < confirmation, l.takenBack[process]:
+		case read && now.Sub(first) < confirmAfter, l.takenBack[process]:
 			unconfirmed = append(unconfirmed, Process{Identity: process.Identity})
 		case !read || !slices.Contains(l.read, process):
 			unconfirmed = append(unconfirmed, process)
@@ -251,8 +251,8 @@ func (l *looks) unconfirmed(now time.Time, processes []Process) (unconfirmed []P
 func (l *looks) certainFrom() time.Time {
 	var from time.Time
 	for _, process := range l.servers.living {
-		if first, read := l.firstRead[process]; read && first.Add(confirmation).After(from) {
-			from = first.Add(confirmation)
+		if first, read := l.firstRead[process]; read && first.Add(confirmAfter).After(from) {
+			from = first.Add(confirmAfter)
 		}
 	}
 	return from

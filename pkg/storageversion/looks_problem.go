@@ -42,7 +42,7 @@ func (l *looks) problemOfProcesses(now time.Time) *Problem {
 
 // problemOfLook returns why the last look is not a complete look at the living processes, or nil.
 func (l *looks) problemOfLook(now time.Time) *Problem {
-	if lost := l.processes.unread(); len(lost) > 0 {
+	if lost := l.processes.lost(); len(lost) > 0 {
 		return l.problem("the API server at %s may have restarted: the connection to it ended, and it has not been "+
 			"read since. The manager reads it as soon as it answers", lost[0].Identity)
 	}
@@ -73,7 +73,7 @@ func (l *looks) needed() []string {
 		return l.addresses
 	}
 	departed := sets.Set[string]{}
-	for identity := range l.servers.departed {
+	for identity := range l.servers.departedIdentities {
 		departed.Insert(l.advertised[identity])
 	}
 	return slices.DeleteFunc(slices.Clone(l.addresses), departed.Has)
@@ -97,7 +97,7 @@ func (l *looks) problemOfCount(now time.Time) *Problem {
 			"addresses: %s. Make every API server advertise an address of its own in the EndpointSlices of "+
 			"default/kubernetes, or delete the Leases in kube-system of API servers that are gone for good", living,
 			l.servers.names(), asked)
-	case len(l.unread()) > 0 && l.mayStandIn(now) && answering < living+len(l.servers.lingering(now)):
+	case len(l.unreadLiving()) > 0 && l.departedMayAnswer(now) && answering < living+len(l.servers.lingering(now)):
 		return l.problem("an API server that stopped may still answer at one of the addresses %s, in the place of "+
 			"one that lives (%s). This ends by itself within minutes", asked, l.servers.names())
 	case l.servers.lostAllLeases():

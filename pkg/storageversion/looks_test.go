@@ -171,7 +171,7 @@ func TestLookThatFailsChangesNothingOfServersThatWereSeen(t *testing.T) {
 	s.looks(at(writes(appsV1)), "a/1")
 	s.looks(at(Document{Failure: "connection refused"}), "a/1")
 	expect(t, s, deployments, "", []string{appsV1})
-	if o := s.Observe(s.now, deployments); o.Presence != Served || len(o.Served) == 0 {
+	if o := s.Observe(s.now, deployments); o.Presence != Served || len(o.ServedVersions) == 0 {
 		t.Errorf("what was served by the same process is served: %+v", o)
 	}
 	if !s.NeedsLook() {
@@ -288,7 +288,7 @@ func TestLookIsConfirmedWhenTheProcessLivesOn(t *testing.T) {
 	}
 	s.looks(at(Document{Failure: "timeout"}), "a/1")
 	s.looks(at(writes(appsV1)), "a/1")
-	first := s.now.Add(confirmation)
+	first := s.now.Add(confirmAfter)
 	s.looks(at(writes(appsV1)), "a/1")
 	if at := s.Observe(s.now, jobs).CertainFrom; !at.Equal(first) {
 		t.Errorf("confirmed at %v, want %v, after the first look that read something", at, first)

@@ -77,15 +77,15 @@ type Observation struct {
 	Sightings []Sighting
 	// Versions are the versions behind encodings, as far as they are known.
 	Versions map[Encoding]string
-	// Served are the versions at which the resource is served, the preferred first.
-	Served []string
-	// Defined are the versions of the CustomResourceDefinition, served or not.
-	Defined []string
+	// ServedVersions are the versions at which the resource is served, the preferred first.
+	ServedVersions []string
+	// DefinedVersions are the versions of the CustomResourceDefinition, served or not.
+	DefinedVersions []string
 	// ContentSince is when this manager first saw the versions, schemas and conversion that the CustomResourceDefinition
 	// has now. No evidence shows whether a server uses its schemas already.
 	ContentSince time.Time
-	// Definitions is how many CustomResourceDefinitions the cluster has, if the resource is custom.
-	Definitions int
+	// DefinitionCount is how many CustomResourceDefinitions the cluster has, if the resource is custom.
+	DefinitionCount int
 	// SharedWith are other resources that are the same objects in the same storage.
 	SharedWith []schema.GroupResource
 	// Primary is the resource that is migrated on behalf of all that share the storage. It is Resource itself if no

@@ -77,7 +77,7 @@ func (l *Ledger) observeCustom(o *Observation) {
 	if definition == nil {
 		return
 	}
-	o.Definitions = l.existingDefinitions
+	o.DefinitionCount = l.existingDefinitions
 	if taken := l.aggregated.inFrontOf(definition); len(taken) > 0 {
 		o.Problem = &Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Since: l.aggregated[taken[0]].handedSince,
 			Message: "the APIService of " + taken[0].String() + " leads to an aggregated server, so the objects of the " +
@@ -88,7 +88,7 @@ func (l *Ledger) observeCustom(o *Observation) {
 func (l *Ledger) observeBuiltIn(o *Observation) {
 	known := l.builtIns.resources[o.Resource]
 	o.Presence = l.builtIns.presence(o.Time, o.Resource)
-	o.Served = slices.Clone(known.versions)
+	o.ServedVersions = slices.Clone(known.versions)
 	o.Versions = maps.Clone(known.readable)
 	o.SharedWith = l.sharing.with(o.Resource)
 	for _, other := range o.SharedWith {
@@ -105,12 +105,12 @@ func (l *Ledger) observeBuiltIn(o *Observation) {
 	}
 	o.ReadAt = l.looks.readAt
 	o.Problem = l.looks.problemOfProcesses(o.Time)
-	o.UnreadLiving = append(l.looks.unread(), l.looks.processes.unread()...)
+	o.UnreadLiving = append(l.looks.unreadLiving(), l.looks.processes.lost()...)
 }
 
 // observeUnserved is about a resource that nobody who could be asked serves.
 func (l *Ledger) observeUnserved(o *Observation) {
-	o.UnreadLiving = append(l.looks.unread(), l.looks.processes.unread()...)
+	o.UnreadLiving = append(l.looks.unreadLiving(), l.looks.processes.lost()...)
 	o.Problem = cmp.Or(l.looks.problemOfProcesses(o.Time), l.aggregated.problem(o.Resource.Group))
 	if o.Problem == nil {
 		o.Presence = NotServed

@@ -28,9 +28,9 @@ const (
 	// MinPollInterval keeps a mistyped unit from becoming load: a poll asks every server for the documents of every
 	// group.
 	MinPollInterval = 10 * time.Second
-	// frozenBefore is for how long a server may have been frozen before it counted as gone. If a definition has changed
+	// maxFrozen is for how long a server may have been frozen before it counted as gone. If a definition has changed
 	// since then, a server that comes back may still write what the definition said before.
-	frozenBefore = time.Hour
+	maxFrozen = time.Hour
 	// MaxPollInterval bounds for how long evidence counts that cannot be compared with later evidence.
 	MaxPollInterval = time.Hour
 )

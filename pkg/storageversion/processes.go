@@ -112,8 +112,8 @@ func (p processes) forget(documents map[string]Document) (unread []Process) {
 	return unread
 }
 
-// unread returns the names of the processes of which it is not known whether they live, as servers that nobody read.
-func (p processes) unread() []Process {
+// lost returns the names of the processes of which it is not known whether they live, as servers that nobody read.
+func (p processes) lost() []Process {
 	var all []Process
 	for _, name := range slices.Sorted(maps.Keys(p)) {
 		if p[name].lost {
@@ -126,9 +126,10 @@ func (p processes) unread() []Process {
 // Anonymous reports whether an evidence is from processes of kube-apiserver that neither Leases nor start times
 // identify. Only somebody who has watched them since knows whether they are still the same.
 func Anonymous(e migrationv1alpha1.StorageEvidence) bool {
-	return WrittenByServers(e) && slices.ContainsFunc(e.Endpoints, func(endpoint migrationv1alpha1.EndpointEvidence) bool {
+	anonymous := func(endpoint migrationv1alpha1.EndpointEvidence) bool {
 		return !LeaseIdentifiesProcess(endpoint.ServerVersion) && endpoint.ProcessStartTime == nil
-	})
+	}
+	return FromKubeAPIServers(e) && slices.ContainsFunc(e.Endpoints, anonymous)
 }
 
 // sameProcesses reports whether the processes that Leases do not identify are the same, by their start times.

@@ -53,7 +53,7 @@ func (p *publications) set(resource schema.GroupResource, object *StorageVersion
 func (p *publications) complete() bool {
 	identities := sets.Set[string]{}
 	for _, object := range p.objects {
-		identities.Insert(slices.Collect(maps.Keys(object.Encodings))...)
+		identities.Insert(slices.Collect(maps.Keys(object.EncodingVersions))...)
 	}
 	return p.watched && len(p.servers.living) > 0 && p.publishers.HasAll(p.servers.living...) &&
 		!slices.ContainsFunc(p.servers.living, func(server Process) bool { return !identities.Has(server.Identity) })
@@ -68,8 +68,8 @@ func (p *publications) sighting(resource schema.GroupResource, kind string) Sigh
 			UID: object.UID, ResourceVersion: object.ResourceVersion,
 		},
 	}}
-	for _, identity := range slices.Sorted(maps.Keys(object.Encodings)) {
-		hash := encodingAt(object.Encodings[identity], kind)
+	for _, identity := range slices.Sorted(maps.Keys(object.EncodingVersions)) {
+		hash := encodingAt(object.EncodingVersions[identity], kind)
 		sighting.Writing = append(sighting.Writing, hash)
 		sighting.Evidence.Servers = append(sighting.Evidence.Servers, migrationv1alpha1.ServerEvidence{
 			Identity: identity, Incarnation: p.servers.incarnation(identity), StorageVersionHash: hash,
@@ -77,7 +77,7 @@ func (p *publications) sighting(resource schema.GroupResource, kind string) Sigh
 	}
 	// A server that does not serve the resource has no entry. Its next process may serve it.
 	for _, process := range p.servers.living {
-		if _, published := object.Encodings[process.Identity]; !published {
+		if _, published := object.EncodingVersions[process.Identity]; !published {
 			sighting.Evidence.Servers = append(sighting.Evidence.Servers,
 				migrationv1alpha1.ServerEvidence{Identity: process.Identity, Incarnation: process.Incarnation})
 		}

@@ -37,13 +37,13 @@ func TestStorageVersions(t *testing.T) {
 			identity, encoding, _ := strings.Cut(entry, "=")
 			encodings[identity] = encoding
 		}
-		return &StorageVersion{UID: "u", ResourceVersion: resourceVersion, Encodings: encodings}
+		return &StorageVersion{UID: "u", ResourceVersion: resourceVersion, EncodingVersions: encodings}
 	}
 	s := newStory()
 	s.servers(true, "a/1", "b/1")
 	s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1beta1", "b=apps/v1beta1"), false)
 	s.SetStorageVersion(s.tick(), "batch.jobs", object("2", "a=batch/v1", "b=batch/v1"), false)
-	s.SetStorageVersionsServed(s.tick(), true)
+	s.SetStorageVersionsWatched(s.tick(), true)
 	s.looks(at(publishing(appsV1beta1), publishing(appsV1beta1)), "a/1", "b/1")
 	expect(t, s, deployments, "", []string{appsV1beta1})
 
@@ -69,7 +69,7 @@ func TestStorageVersions(t *testing.T) {
 		s := newStory()
 		s.servers(true, "a/1")
 		s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1beta1"), false)
-		s.SetStorageVersionsServed(s.tick(), true)
+		s.SetStorageVersionsWatched(s.tick(), true)
 		s.looks(at(publishing(appsV1)), "a/1")
 		expect(t, s, deployments, "", sortedSet([]string{appsV1, appsV1beta1}))
 		s.SetStorageVersion(s.tick(), "apps.deployments", object("2", "a=apps/v1"), true)
@@ -80,7 +80,7 @@ func TestStorageVersions(t *testing.T) {
 		s.servers(true, "a/1", "b/1", "c/1")
 		s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "b=apps/v1", "c=apps/v1"), false)
 		s.SetStorageVersion(s.tick(), "batch.jobs", object("2", "a=batch/v1", "b=batch/v1", "c=batch/v1"), false)
-		s.SetStorageVersionsServed(s.tick(), true)
+		s.SetStorageVersionsWatched(s.tick(), true)
 		s.looks(at(publishing(appsV1beta1), publishing(appsV1), publishing(appsV1)), "a/1", "b/1", "c/1")
 		expect(t, s, deployments, "", sortedSet([]string{appsV1, appsV1beta1}))
 		s.SetServers(s.tick(), processesOf([]string{"a/1", "b/1"}), true)
@@ -93,7 +93,7 @@ func TestStorageVersions(t *testing.T) {
 			s := newStory()
 			s.servers(true, "a/1", "b/1", "c/1")
 			s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1", "b=apps/v1", "c=apps/v1"), false)
-			s.SetStorageVersionsServed(s.tick(), true)
+			s.SetStorageVersionsWatched(s.tick(), true)
 			s.looks(at(publishing(appsV1), publishing(appsV1), publishing(appsV1)), "a/1", "b/1", "c/1")
 			if certain {
 				s.tick()
@@ -123,7 +123,7 @@ func TestStorageVersions(t *testing.T) {
 			s.servers(true, "a/1", c)
 			s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1"), false)
 			s.SetStorageVersion(s.tick(), "batch.jobs", object("2", "a=batch/v1", "c=batch/v1"), false)
-			s.SetStorageVersionsServed(s.tick(), true)
+			s.SetStorageVersionsWatched(s.tick(), true)
 			s.looks(at(publishing(appsV1), other), "a/1", c)
 			last, _ := lastOf(s.Observe(s.now, deployments).Sightings)
 			return last.Evidence
@@ -136,7 +136,7 @@ func TestStorageVersions(t *testing.T) {
 		s, gv := newStory(), schema.GroupVersion{Group: flunders.Group, Version: "v1"}
 		s.servers(true, "a/1")
 		s.SetStorageVersion(s.tick(), flunders.Group+".flunders", object("1", "a=wardle.example.com/v1alpha1"), false)
-		s.SetStorageVersionsServed(s.tick(), true)
+		s.SetStorageVersionsWatched(s.tick(), true)
 		s.looks(at(publishing(appsV1)), "a/1")
 		s.SetAggregated(s.tick(), gv, &AggregatedDocument{Resources: map[schema.GroupResource]Resource{
 			flunders: {Kind: "Flunder", Versions: []string{"v1"}, Hash: flunderV1, Migratable: true},

@@ -33,12 +33,12 @@ type servers struct {
 	// linger is for how long the address of a server may still answer after the server's Lease is gone.
 	linger time.Duration
 	living []Process // in order
-	// departed is when an identity lost its Lease. The address of a departed server may still answer. If another server
-	// has come, and has no address yet, a look may take that answer for the answer of the new server.
-	departed map[string]time.Time
-	// left is when each process left that has not come back.
-	left     map[Process]time.Time
-	firstSet time.Time // when the living became known; zero until then
+	// departedIdentities is when an identity lost its Lease. The address of a departed server may still answer. If
+	// another server has come, and has no address yet, a look may take that answer for the answer of the new server.
+	departedIdentities map[string]time.Time
+	// departedProcesses is when each process left that has not come back.
+	departedProcesses map[Process]time.Time
+	firstSet          time.Time // when the living became known; zero until then
 	// changed is when a process came or left last, was found to be replaced, or may have ended with a connection.
 	changed   time.Time
 	hadLeases bool // any server ever had a Lease; without Leases one server is assumed
@@ -58,13 +58,13 @@ func (s *servers) set(
 	came = slices.ContainsFunc(living, func(process Process) bool { return !unbroken || !s.lives(process) })
 	s.firstSet = cmp.Or(s.firstSet, now)
 	for _, process := range left {
-		s.departed[process.Identity], s.left[process] = now, now
+		s.departedIdentities[process.Identity], s.departedProcesses[process] = now, now
 	}
 	for process := range next {
-		delete(s.departed, process.Identity)
-		if at, exists := s.left[process]; exists {
+		delete(s.departedIdentities, process.Identity)
+		if at, exists := s.departedProcesses[process]; exists {
 			back[process] = at
-			delete(s.left, process)
+			delete(s.departedProcesses, process)
 		}
 	}
 	s.changed, s.hadLeases = now, s.hadLeases || len(next) > 0
@@ -103,8 +103,8 @@ func (s *servers) mayHaveMissedDeparture(now time.Time) bool { return now.Sub(s.
 
 // lingering returns the servers that departed so lately that their addresses may still answer. It forgets the others.
 func (s *servers) lingering(now time.Time) sets.Set[string] {
-	maps.DeleteFunc(s.departed, func(_ string, at time.Time) bool { return now.Sub(at) > s.linger })
-	return sets.KeySet(s.departed)
+	maps.DeleteFunc(s.departedIdentities, func(_ string, at time.Time) bool { return now.Sub(at) > s.linger })
+	return sets.KeySet(s.departedIdentities)
 }
 
 // names returns the identities of the living for a message.

@@ -135,18 +135,18 @@ func TestServerThatComesBack(t *testing.T) {
 	}{
 		"it was away when the definition changed": {-time.Minute, []Process{{Identity: "b", Incarnation: "1"}}},
 		"it may have been frozen already":         {time.Minute, []Process{{Identity: "b", Incarnation: "1"}}},
-		"it had followed long before":             {2 * frozenBefore, nil},
+		"it had followed long before":             {2 * maxFrozen, nil},
 	} {
 		s := newStory()
 		s.servers(true, "a/1", "b/1")
-		s.SetCustomResource(s.tick(), widgets, widget(1, "v1", "v1"))
-		s.now = s.now.Add(3 * frozenBefore)
+		s.SetDefinition(s.tick(), widgets, widget(1, "v1", "v1"))
+		s.now = s.now.Add(3 * maxFrozen)
 		gone := func() { s.servers(true, "a/1") }
 		if test.since < 0 {
 			gone()
 		}
-		s.SetCustomResource(s.tick(), widgets, widget(2, "v2", "v1", "v2"))
-		s.SetCustomResource(s.tick(), widgets, widget(2, "v2", "v2")) // migrated, and pruned
+		s.SetDefinition(s.tick(), widgets, widget(2, "v2", "v1", "v2"))
+		s.SetDefinition(s.tick(), widgets, widget(2, "v2", "v2")) // migrated, and pruned
 		if test.since > 0 {
 			s.now = s.now.Add(test.since)
 			gone()

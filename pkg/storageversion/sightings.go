@@ -55,15 +55,15 @@ func (s sightings) append(now time.Time, resource schema.GroupResource, sighting
 	if len(row) > maxSightings {
 		// A record may name the first sighting, so it stays. The next two become one, which has what both had.
 		row[2].Writing = sortedSet(slices.Concat(row[1].Writing, row[2].Writing))
-		row[2].UnreadDeparted = fewer(slices.Concat(row[1].UnreadDeparted, row[2].UnreadDeparted))
+		row[2].UnreadDeparted = dropIncarnations(slices.Concat(row[1].UnreadDeparted, row[2].UnreadDeparted))
 		row = slices.Delete(row, 1, 2)
 	}
 	s[resource] = row
 }
 
-// fewer returns the processes. If there are many, it returns one without an incarnation for each identity, which
-// matches no record either.
-func fewer(processes []Process) []Process {
+// dropIncarnations returns the processes. If there are many, it returns one without an incarnation for each identity,
+// which matches no record either.
+func dropIncarnations(processes []Process) []Process {
 	if len(processes) <= maxSightings {
 		return processes
 	}

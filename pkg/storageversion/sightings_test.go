@@ -98,7 +98,7 @@ func TestBuiltInThatComesBack(t *testing.T) {
 	looksAt(s, map[string]Document{"of-a": document}, "a/1")
 	o := s.Observe(s.now, deployments)
 	_, known := SightingsSince(recorded.Evidence, o.Sightings)
-	if known || o.Class != BuiltIn || !byAggregated(recorded.Evidence) {
+	if known || o.Class != BuiltIn || !fromAggregated(recorded.Evidence) {
 		t.Errorf("it is %q, and the record of %s counts: %v", o.Class, recorded.Evidence.Source, known)
 	}
 }

@@ -68,7 +68,7 @@ func newStory() *story {
 }
 
 func (s *story) tick() time.Time {
-	s.now = s.now.Add(confirmation)
+	s.now = s.now.Add(confirmAfter)
 	return s.now
 }
 

@@ -32,7 +32,7 @@ func newStoryOfAll() *story {
 	s := newStory()
 	s.servers(true, "a/1")
 	s.looks(at(writes(appsV1)), "a/1")
-	s.SetCustomResource(s.tick(), widgets, widget(1, "v1", "v1"))
+	s.SetDefinition(s.tick(), widgets, widget(1, "v1", "v1"))
 	s.SetAggregated(s.tick(), schema.GroupVersion{Group: flunders.Group, Version: "v1"}, &AggregatedDocument{
 		Address: "wardle/api:443", Resources: map[schema.GroupResource]Resource{
 			flunders: {Kind: "Flunder", Versions: []string{"v1"}, Hash: flunderV1, Migratable: true},
@@ -95,7 +95,7 @@ func TestUnreadSourceIsAProblemOfItsClass(t *testing.T) {
 func TestUnreadSourceMayHideAResource(t *testing.T) {
 	s := newStoryOfAll()
 	nobodys := schema.GroupResource{Group: "example.com", Resource: "gadgets"}
-	s.SetCustomResource(s.tick(), widgets, nil)
+	s.SetDefinition(s.tick(), widgets, nil)
 	for resource, presence := range map[schema.GroupResource]Presence{widgets: Deleted, nobodys: NotServed} {
 		if o := s.Observe(s.now, resource); o.Presence != presence || o.Problem != nil {
 			t.Errorf("%s: unexpected observation %+v", resource, o)

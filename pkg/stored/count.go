@@ -218,7 +218,7 @@ func (s *Survey) statesOf(kept Kept) []*migrationv1alpha1.StorageState {
 		case resource.Resource != kept.Resource:
 		case resource.Group == kept.group():
 			return []*migrationv1alpha1.StorageState{state}
-		case kept.Group == "" && (evidence == nil || storageversion.WrittenByServers(*evidence)):
+		case kept.Group == "" && (evidence == nil || storageversion.FromKubeAPIServers(*evidence)):
 			sameName = append(sameName, state)
 		}
 	}

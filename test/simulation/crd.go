@@ -54,11 +54,11 @@ func (d *definition) encoding(version customVersion) string {
 }
 
 // fact is what an observer reads.
-func (d *definition) fact() *storageversion.CustomResource {
+func (d *definition) fact() *storageversion.Definition {
 	if d == nil {
 		return nil
 	}
-	fact := &storageversion.CustomResource{
+	fact := &storageversion.Definition{
 		UID: d.uid, Generation: d.generation, Group: crontabs.Group, Kind: customKind,
 		StorageVersion: customVersions[d.storage], ServedVersions: customVersions, Established: true,
 	}

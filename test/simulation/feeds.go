@@ -161,7 +161,7 @@ func addressesTold(addresses []string) told {
 	return func(m *manager) { m.observer.setAddresses(addresses) }
 }
 
-func definitionTold(definition *storageversion.CustomResource) told {
+func definitionTold(definition *storageversion.Definition) told {
 	return func(m *manager) { m.observer.setDefinition(definition) }
 }
 

@@ -26,7 +26,7 @@ import (
 type mutant struct {
 	living     func(living []storageversion.Process, unbroken bool) ([]storageversion.Process, bool)
 	look       func(storageversion.Look) storageversion.Look
-	definition func(*storageversion.CustomResource) *storageversion.CustomResource
+	definition func(*storageversion.Definition) *storageversion.Definition
 	aggregated func(*storageversion.AggregatedDocument) *storageversion.AggregatedDocument
 	// name tells by what the observer tells the process behind a connection from others.
 	name     func(s *server, connection int) string

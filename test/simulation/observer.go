@@ -150,7 +150,7 @@ func (o *observer) setAddresses(addresses []string) {
 	o.lookSoon()
 }
 
-func (o *observer) setDefinition(definition *storageversion.CustomResource) {
+func (o *observer) setDefinition(definition *storageversion.Definition) {
 	if definition != nil {
 		for name, from := range o.m.w.cluster.sources {
 			if from.definition == definition.UID && from.generation <= definition.Generation {
@@ -161,7 +161,7 @@ func (o *observer) setDefinition(definition *storageversion.CustomResource) {
 	if mutate := o.m.w.mutant.definition; mutate != nil {
 		definition = mutate(definition)
 	}
-	o.heard(o.ledger.SetCustomResource(o.m.now(), crontabs, definition))
+	o.heard(o.ledger.SetDefinition(o.m.now(), crontabs, definition))
 }
 
 func (o *observer) setStorageVersion(resource schema.GroupResource, object *storageversion.StorageVersion,
@@ -329,7 +329,7 @@ func (o *observer) decideAboutStorageVersions(look *storageversion.Look) {
 		o.watchesStorageVersions = false
 		o.m.w.after(o.m.w.periods.Poll, func() {
 			if o.m.w.manager == o.m && !o.watchesStorageVersions {
-				o.heard(o.ledger.SetStorageVersionsServed(o.m.now(), false))
+				o.heard(o.ledger.SetStorageVersionsWatched(o.m.now(), false))
 			}
 		})
 	}
@@ -341,7 +341,7 @@ func (o *observer) listStorageVersions() {
 		o.heard(o.ledger.SetStorageVersion(o.m.now(), nameOfStorageVersion(b.resource), object, !o.listedStorageVersions))
 	}
 	o.listedStorageVersions = true
-	o.heard(o.ledger.SetStorageVersionsServed(o.m.now(), true))
+	o.heard(o.ledger.SetStorageVersionsWatched(o.m.now(), true))
 }
 
 // pollAggregated reads the documents of the aggregated server, and soon again if that failed.

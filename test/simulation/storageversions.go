@@ -42,22 +42,22 @@ func (c *cluster) publish(s *server) {
 // setEntry changes the entry of a server in a StorageVersion, or removes it.
 func (c *cluster) setEntry(resource schema.GroupResource, identity, version string) {
 	before := c.published[resource]
-	after := &storageversion.StorageVersion{Encodings: map[string]string{}}
+	after := &storageversion.StorageVersion{EncodingVersions: map[string]string{}}
 	if before != nil {
-		if before.Encodings[identity] == version {
+		if before.EncodingVersions[identity] == version {
 			return
 		}
-		after.UID, after.Encodings = before.UID, maps.Clone(before.Encodings)
+		after.UID, after.EncodingVersions = before.UID, maps.Clone(before.EncodingVersions)
 	}
 	if after.UID == "" {
 		after.UID = types.UID("storageversion-" + c.w.api.nextVersion())
 	}
 	after.ResourceVersion = c.w.api.nextVersion()
-	after.Encodings[identity] = version
+	after.EncodingVersions[identity] = version
 	if version == "" {
-		delete(after.Encodings, identity)
+		delete(after.EncodingVersions, identity)
 	}
-	if len(after.Encodings) == 0 {
+	if len(after.EncodingVersions) == 0 {
 		delete(c.published, resource)
 		after = nil
 	} else {
@@ -78,7 +78,7 @@ func (c *cluster) collectGarbage() {
 		}
 		for i := range identities {
 			identity := identityOf(i)
-			if _, entered := object.Encodings[identity]; entered && c.leases[identity] == nil {
+			if _, entered := object.EncodingVersions[identity]; entered && c.leases[identity] == nil {
 				c.setEntry(b.resource, identity, "")
 			}
 		}
@@ -89,5 +89,5 @@ func entriesOf(object *storageversion.StorageVersion) string {
 	if object == nil {
 		return "gone"
 	}
-	return fmt.Sprint(object.Encodings)
+	return fmt.Sprint(object.EncodingVersions)
 }

@@ -280,7 +280,7 @@ func (in *Input) wroteOnlySinceRecord(
 	}
 	// Evidence that another manager recorded can be compared only if it is durable.
 	return heartbeatCovers || storageversion.Durable(recorded) ||
-		slices.ContainsFunc(sightings, func(s storageversion.Sighting) bool { return s.IsRecord(recorded) })
+		slices.ContainsFunc(sightings, func(s storageversion.Sighting) bool { return s.IsRecordedAs(recorded) })
 }
 
 // goDecision returns a decision to let the migration write.

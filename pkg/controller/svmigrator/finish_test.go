@@ -162,7 +162,7 @@ func TestDefinitionThatChangesDuringARun(t *testing.T) {
 	r.begun.Store(m)
 	s.runs.claimResource(r)
 	for i, want := range []error{nil, nil, errStopped} {
-		o.SetCustomResource(o.clock.Now(), widgets, &storageversion.CustomResource{
+		o.SetDefinition(o.clock.Now(), widgets, &storageversion.Definition{
 			UID: "widgets", Generation: int64(5 + i), Group: widgets.Group, Kind: "Widget", StorageVersion: "v2",
 			ServedVersions: []string{"v2"}, DefinedVersions: []string{"v2"}, StoredVersions: []string{"v2"}, Established: true,
 			Content: []string{"", "", "another schema"}[i],

@@ -116,7 +116,7 @@ func (f *followers) ask(ctx context.Context, resource schema.GroupResource) (aga
 	}
 	began := f.env.clock.Now()
 	found := followState{
-		definition: definitionOf(&observation), served: observation.Served,
+		definition: definitionOf(&observation), served: observation.ServedVersions,
 		lag: f.env.everyServerFollows(ctx, resource, target),
 	}
 	if found.lag == nil && f.env.observer.Observe(resource).ServersSince.After(began) {
@@ -169,10 +169,11 @@ func (f *followers) stateOf(o *storageversion.Observation) followState {
 		return followState{}
 	}
 	if now := definitionOf(o); known.definition != now {
-		if slices.ContainsFunc(known.served, func(version string) bool { return !slices.Contains(o.Served, version) }) {
+		notServed := func(version string) bool { return !slices.Contains(o.ServedVersions, version) }
+		if slices.ContainsFunc(known.served, notServed) {
 			return followState{}
 		}
-		known.definition, known.served = now, o.Served // The sighting of the earlier generation is not kept forever.
+		known.definition, known.served = now, o.ServedVersions // The sighting of the earlier generation is not kept forever.
 		f.known.CompareAndSwap(o.Resource, loaded, &known)
 	}
 	return known
@@ -202,14 +203,14 @@ func (f *followers) gate(m *migrationv1alpha1.StorageVersionMigration, decision 
 		return decision
 	}
 	now, known := f.env.clock.Now(), f.stateOf(&observation)
-	settle := f.env.options.SettlePeriod + time.Duration(observation.Definitions)*handlerPeriod
+	settle := f.env.options.SettlePeriod + time.Duration(observation.DefinitionCount)*handlerPeriod
 	if !m.Begun() { // Otherwise all servers followed when it started.
 		if wait := f.awaitFollowers(resource, &known, decision.Target, settle); wait != nil {
 			return *wait
 		}
 	}
 	// A server that still has the schemas or the conversion of before may drop fields that are to be kept.
-	if settled := observation.ContentSince.Add(settle); len(observation.Defined) > 1 && now.Before(settled) {
+	if settled := observation.ContentSince.Add(settle); len(observation.DefinedVersions) > 1 && now.Before(settled) {
 		wait := awaitAgreement("a version, a schema or the conversion of the CustomResourceDefinition changed at %s, or "+
 			"the manager started then. Rewriting begins at %s, when all servers use what the definition says",
 			observation.ContentSince.UTC().Format(time.RFC3339), settled.UTC().Format(time.RFC3339))
@@ -260,7 +261,8 @@ func (e *environment) everyServerFollows(
 		return err
 	}
 	observation := e.observer.Observe(resource)
-	mustReport := slices.Contains(observation.Served, strings.TrimPrefix(target.EncodingVersion, resource.Group+"/"))
+	version := strings.TrimPrefix(target.EncodingVersion, resource.Group+"/")
+	mustReport := slices.Contains(observation.ServedVersions, version)
 	return e.observer.AskEach(ctx, func(ctx context.Context, server documents.Reader) error {
 		hash, err := hashAt(ctx, server, &observation)
 		switch {
@@ -280,7 +282,7 @@ func (e *environment) everyServerFollows(
 // not follow it yet may serve only those. It does not take the versions from the document of the group: that is made
 // from APIServices, which may be late.
 func hashAt(ctx context.Context, server documents.Reader, o *storageversion.Observation) (string, error) {
-	for _, version := range slices.Concat(o.Served, o.Defined) {
+	for _, version := range slices.Concat(o.ServedVersions, o.DefinedVersions) {
 		served, err := server.ServedAt(ctx, o.Resource.WithVersion(version))
 		if err != nil {
 			return "", err

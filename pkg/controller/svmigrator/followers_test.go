@@ -123,7 +123,7 @@ type manyDefinitions struct{ agreeing }
 
 func (manyDefinitions) Observe(resource schema.GroupResource) storageversion.Observation {
 	o := agreeing{}.Observe(resource)
-	o.Definitions = 900
+	o.DefinitionCount = 900
 	return o
 }
 
@@ -184,7 +184,7 @@ func TestHashAt(t *testing.T) {
 			})
 		}))
 		observation := storageversion.Observation{
-			Resource: widgets, Served: []string{"v2"}, Defined: []string{"v1", "v2"},
+			Resource: widgets, ServedVersions: []string{"v2"}, DefinedVersions: []string{"v1", "v2"},
 		}
 		got, err := hashAt(t.Context(), readerOf(t, server), &observation)
 		server.Close()
@@ -226,7 +226,7 @@ func newKnown(servers ...storageversion.Process) *known {
 	clk := testingclock.NewFakeClock(noon)
 	o := &known{Ledger: storageversion.NewLedger(90 * time.Second), clock: clk, meanwhile: func() {}}
 	o.SetServers(clk.Now(), servers, true)
-	o.SetCustomResource(clk.Now(), widgets, &storageversion.CustomResource{
+	o.SetDefinition(clk.Now(), widgets, &storageversion.Definition{
 		UID: "widgets", Generation: 5, Group: widgets.Group, Kind: "Widget", StorageVersion: "v2",
 		ServedVersions: []string{"v2"}, DefinedVersions: []string{"v2"}, StoredVersions: []string{"v2"}, Established: true,
 	})
@@ -294,7 +294,7 @@ func TestSchemasThatChange(t *testing.T) {
 	generation := int64(5)
 	change := func(content string, versions ...string) {
 		generation++
-		o.SetCustomResource(o.clock.Now(), widgets, &storageversion.CustomResource{
+		o.SetDefinition(o.clock.Now(), widgets, &storageversion.Definition{
 			UID: "widgets", Generation: generation, Group: widgets.Group, Kind: "Widget", StorageVersion: "v2",
 			ServedVersions: []string{"v2"}, DefinedVersions: versions, StoredVersions: []string{"v2"}, Established: true,
 			Content: content,

@@ -48,7 +48,7 @@ func (e *environment) requested(m *migrationv1alpha1.StorageVersionMigration) re
 	}
 	return rewrite.Resource{
 		GroupVersionResource: m.GroupResource().WithVersion(version),
-		Class:                observation.Class, DefinedVersions: observation.Defined,
+		Class:                observation.Class, DefinedVersions: observation.DefinedVersions,
 	}
 }
 

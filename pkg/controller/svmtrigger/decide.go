@@ -142,7 +142,7 @@ func decideWithoutDefinition(in Input) Decision {
 // objects, so it gets a state too.
 func decideWithoutState(in Input) Decision {
 	o := &in.Observation
-	hidden := o.Class == storageversion.Custom && o.Presence == storageversion.NotServed && len(o.Served) == 0
+	hidden := o.Class == storageversion.Custom && o.Presence == storageversion.NotServed && len(o.ServedVersions) == 0
 	if o.Presence != storageversion.Served && !hidden {
 		return Decision{Reason: reasonNothingKnown}
 	}

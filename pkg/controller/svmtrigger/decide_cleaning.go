@@ -61,7 +61,7 @@ func (e *evaluation) recordServedVersions() {
 	if e.in.Observation.Class != storageversion.Custom || !e.next.Migrated() && len(e.next.ManagedFieldsVersions) == 0 {
 		return
 	}
-	for _, version := range e.in.Observation.Served {
+	for _, version := range e.in.Observation.ServedVersions {
 		e.addVersion(version)
 	}
 }
@@ -81,7 +81,7 @@ func (e *evaluation) addVersion(version string) {
 }
 
 func (e *evaluation) unserved(v migrationv1alpha1.ManagedFieldsVersion) bool {
-	return !slices.Contains(e.in.Observation.Served, v.Version)
+	return !slices.Contains(e.in.Observation.ServedVersions, v.Version)
 }
 
 // unservedVersions returns the versions that managedFields may name and that are not served.

@@ -59,7 +59,7 @@ func (e *evaluation) recordSightings() {
 	departedUnread := slices.ContainsFunc(sightings, func(s storageversion.Sighting) bool {
 		return slices.ContainsFunc(s.UnreadDeparted, e.notRecorded)
 	})
-	e.unseenServers = !e.problemMayPass() && e.writtenByServers() &&
+	e.unseenServers = !e.problemMayPass() && e.ofKubeAPIServers() &&
 		slices.ContainsFunc(e.in.Observation.UnreadLiving, e.mayWriteAnything)
 	if gap || departedUnread || e.unseenServers {
 		add(storageversion.Unknown)
@@ -155,7 +155,7 @@ func (e *evaluation) unrecorded() (sightings []storageversion.Sighting, gap bool
 		return sightings, e.tooOld(recorded)
 	}
 	return all, storageversion.Durable(*recorded) || storageversion.Anonymous(*recorded) || e.tooOld(recorded) ||
-		storageversion.OfOtherServer(*recorded, all[0].Evidence) || e.otherProcesses(recorded, all)
+		storageversion.ChangedServer(*recorded, all[0].Evidence) || e.otherProcesses(recorded, all)
 }
 
 // otherProcesses reports whether the Leases show other processes of kube-apiserver than those that were recorded.
@@ -163,7 +163,7 @@ func (e *evaluation) unrecorded() (sightings []storageversion.Sighting, gap bool
 func (e *evaluation) otherProcesses(
 	recorded *migrationv1alpha1.StorageEvidence, all []storageversion.Sighting,
 ) bool {
-	return storageversion.WrittenByServers(*recorded) &&
+	return storageversion.FromKubeAPIServers(*recorded) &&
 		!slices.ContainsFunc(all, func(s storageversion.Sighting) bool {
 			return slices.Equal(s.Evidence.Servers, recorded.Servers)
 		})
@@ -187,12 +187,12 @@ func (e *evaluation) tooOld(recorded *migrationv1alpha1.StorageEvidence) bool {
 	return e.in.Observation.ReadAt.Sub(seen) > e.in.Periods.Poll*3/2 || e.inFuture(seen)
 }
 
-// writtenByServers reports whether each kube-apiserver may write the resource in an encoding of its own, or could
+// ofKubeAPIServers reports whether each kube-apiserver may write the resource in an encoding of its own, or could
 // when the state was written.
-func (e *evaluation) writtenByServers() bool {
+func (e *evaluation) ofKubeAPIServers() bool {
 	recorded := e.old.Evidence
 	return e.in.Observation.Class == storageversion.BuiltIn || recorded == nil ||
-		storageversion.WrittenByServers(*recorded)
+		storageversion.FromKubeAPIServers(*recorded)
 }
 
 // mayWriteAnything reports whether a living server that was not read may be another process than the recorded one.

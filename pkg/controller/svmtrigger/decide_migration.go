@@ -305,7 +305,7 @@ func (e *evaluation) nextName() string {
 // servedVersion returns the version to send requests to: that of the target where it is served, so that the API
 // server does not convert objects without need.
 func (e *evaluation) servedVersion() string {
-	served := e.in.Observation.Served
+	served := e.in.Observation.ServedVersions
 	if len(served) == 0 || e.in.Observation.Primary != e.in.Observation.Resource {
 		return "" // The migrator finds one.
 	}

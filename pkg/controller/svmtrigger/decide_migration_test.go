@@ -291,7 +291,7 @@ func TestMigrationByHandIsNotDeleted(t *testing.T) {
 	if len(l.created) != 1 {
 		t.Errorf("created %q: nothing that a person made may take the place of the migration to the new version", l.created)
 	}
-	l.ledger.SetCustomResource(l.in.Now, widgets, nil)
+	l.ledger.SetDefinition(l.in.Now, widgets, nil)
 	l.decide()
 	if !slices.Equal(l.in.Migrations, []*migrationv1alpha1.StorageVersionMigration{byHand}) {
 		t.Errorf("migrations at the end: %v", l.in.Migrations)

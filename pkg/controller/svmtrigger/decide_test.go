@@ -249,7 +249,7 @@ func TestDefinitionDeleted(t *testing.T) {
 	l := newLife(t)
 	l.decide()
 	l.after(time.Minute)
-	l.ledger.SetCustomResource(l.in.Now, widgets, nil)
+	l.ledger.SetDefinition(l.in.Now, widgets, nil)
 	held := l.migration().DeepCopy()
 	l.decide()
 	if l.in.State != nil || len(l.in.Migrations) != 0 {

@@ -48,7 +48,7 @@ type life struct {
 	t          *testing.T
 	resource   schema.GroupResource
 	ledger     *storageversion.Ledger
-	definition storageversion.CustomResource
+	definition storageversion.Definition
 	// sharedBy is the name that stands for all of the storage, if it is another.
 	sharedBy schema.GroupResource
 	in       Input
@@ -62,7 +62,7 @@ type life struct {
 func newLife(t *testing.T) *life {
 	l := &life{t: t, resource: widgets, ledger: storageversion.NewLedger(time.Minute), memory: Memory{}}
 	l.in = Input{AutoMigrate: true, Now: start, Periods: periods}
-	l.definition = storageversion.CustomResource{UID: "crd", Generation: 1, Group: "example.com",
+	l.definition = storageversion.Definition{UID: "crd", Generation: 1, Group: "example.com",
 		Kind:           "Widget",
 		StorageVersion: "v1", ServedVersions: []string{"v2", "v1"}, StoredVersions: []string{"v1"}, Established: true}
 	l.define()
@@ -72,7 +72,7 @@ func newLife(t *testing.T) *life {
 // define shows the ledger the definition as it is now.
 func (l *life) define() {
 	definition := l.definition
-	l.ledger.SetCustomResource(l.in.Now, widgets, &definition)
+	l.ledger.SetDefinition(l.in.Now, widgets, &definition)
 }
 
 // flip makes another version the storage version.

@@ -74,7 +74,7 @@ func seen() storageversion.Observation {
 			},
 			Writing: []string{v1}, Stored: []string{v1},
 		}},
-		Versions: map[string]string{v1: "example.com/v1"}, Served: []string{"v1"},
+		Versions: map[string]string{v1: "example.com/v1"}, ServedVersions: []string{"v1"},
 	}
 }
 

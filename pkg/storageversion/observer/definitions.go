@@ -46,18 +46,18 @@ func (f *facts) followDefinitions(ctx context.Context, from *source) {
 			f.noteAnswer(migrationv1alpha1.EvidenceFromCustomResourceDefinition, &shown, d.revision)
 			changes := storageversion.Changes{}
 			for _, definition := range d.set {
-				maps.Copy(changes, f.ledger.SetCustomResource(now, definition.Resource(), customResource(definition)))
+				maps.Copy(changes, f.ledger.SetDefinition(now, definition.Resource(), definitionFact(definition)))
 			}
 			for _, name := range d.gone {
-				maps.Copy(changes, f.ledger.SetCustomResource(now, schema.ParseGroupResource(name), nil))
+				maps.Copy(changes, f.ledger.SetDefinition(now, schema.ParseGroupResource(name), nil))
 			}
 			return changes
 		})
 	})
 }
 
-func customResource(d *documents.Definition) *storageversion.CustomResource {
-	return &storageversion.CustomResource{
+func definitionFact(d *documents.Definition) *storageversion.Definition {
+	return &storageversion.Definition{
 		UID:                   d.Metadata.UID,
 		Generation:            d.Metadata.Generation,
 		Group:                 d.Spec.Group,

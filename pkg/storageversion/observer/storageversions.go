@@ -48,7 +48,7 @@ func (w *storageVersionWatcher) run(ctx context.Context) {
 	// While they cannot be read, the documents of the servers tell what is written.
 	reading := &reading{facts: w.facts}
 	reading.tell = func(now time.Time, failing storageversion.Unreadable) storageversion.Changes {
-		return w.ledger.SetStorageVersionsServed(now, failing.Failure == "")
+		return w.ledger.SetStorageVersionsWatched(now, failing.Failure == "")
 	}
 	follow(ctx, w.clock, w.source, func(d delta[*apiserverinternalv1alpha1.StorageVersion]) {
 		w.update(func(now time.Time) storageversion.Changes { return w.apply(now, d) })
@@ -80,10 +80,10 @@ func (w *storageVersionWatcher) apply(
 
 func slimStorageVersion(object *apiserverinternalv1alpha1.StorageVersion) *storageversion.StorageVersion {
 	slim := &storageversion.StorageVersion{
-		UID: object.UID, ResourceVersion: object.ResourceVersion, Encodings: map[string]string{},
+		UID: object.UID, ResourceVersion: object.ResourceVersion, EncodingVersions: map[string]string{},
 	}
 	for _, entry := range object.Status.StorageVersions {
-		slim.Encodings[entry.APIServerID] = entry.EncodingVersion
+		slim.EncodingVersions[entry.APIServerID] = entry.EncodingVersion
 	}
 	return slim
 }

@@ -57,7 +57,7 @@ func testCustomResources(t *testing.T, s *observed, cp *controlplane.ControlPlan
 		}
 		return stored(t, s, "v1alpha1", "v1")
 	})
-	if got := s.Observe(widgets).Served; !slices.Equal(got, []string{"v1", "v1alpha1"}) {
+	if got := s.Observe(widgets).ServedVersions; !slices.Equal(got, []string{"v1", "v1alpha1"}) {
 		t.Errorf("served at %q", got)
 	}
 
