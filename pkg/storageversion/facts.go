@@ -84,9 +84,9 @@ type Document struct {
 	Serves []schema.GroupVersion
 	// Resources are those that the server itself serves, without custom and aggregated ones.
 	Resources map[schema.GroupResource]Resource
-	// Held says that a connection to the process is kept, and that ConnectionLost reports its end. That is done where the
-	// Lease may outlive its process.
-	Held bool
+	// Connected says that a connection to the process is kept, and that ConnectionLost reports its end. That is done where
+	// the Lease may outlive its process.
+	Connected bool
 	// ServesStorageVersions says that the server serves the StorageVersion API. Whether it publishes what it writes
 	// depends on its feature gates, which no document shows.
 	ServesStorageVersions bool

@@ -80,7 +80,7 @@ func (p processes) lose(name string) bool {
 // that has come: the record of a resource shows which processes were known before.
 func (p processes) answer(documents map[string]Document, allAnswered bool) (unread []Process) {
 	for name, document := range documents {
-		if !document.Held {
+		if !document.Connected {
 			continue
 		}
 		before, met := p[name]
@@ -101,7 +101,7 @@ func (p processes) answer(documents map[string]Document, allAnswered bool) (unre
 // nobody read, the names of those that no Lease identifies.
 func (p processes) forget(documents map[string]Document) (unread []Process) {
 	maps.DeleteFunc(p, func(name string, before connectedProcess) bool {
-		if documents[name].Held {
+		if documents[name].Connected {
 			return false
 		}
 		if !before.identified {

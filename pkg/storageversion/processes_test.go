@@ -47,7 +47,7 @@ func TestWhatLeasesTell(t *testing.T) {
 // old is the document of a process of Kubernetes 1.34, which keeps the Lease of the process before it.
 func old(hash string, started time.Duration) Document {
 	document := writes(hash)
-	document.Version, document.Held = "v1.34.4", true
+	document.Version, document.Connected = "v1.34.4", true
 	if started > 0 {
 		document.Started = start.Add(started)
 	}
@@ -55,7 +55,7 @@ func old(hash string, started time.Duration) Document {
 }
 
 func held(document Document) Document {
-	document.Held = true
+	document.Connected = true
 	return document
 }
 

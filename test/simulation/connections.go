@@ -63,7 +63,7 @@ func (o *observer) connect(wanted int) map[string]*server {
 func (o *observer) hold(look storageversion.Look, from map[string]*server) {
 	for name, document := range look.Documents {
 		if s := from[name]; s != nil && document.Failure == "" && storageversion.LeaseMayOutliveProcess(document.Version) {
-			document.Held = true
+			document.Connected = true
 			look.Documents[name], o.held[name] = document, s
 			o.known[s.source] = true
 		}

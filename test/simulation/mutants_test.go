@@ -197,7 +197,7 @@ func trustHolders(look storageversion.Look) storageversion.Look {
 	look.Documents = maps.Clone(look.Documents)
 	for name, document := range look.Documents {
 		if document.Version != "" {
-			document.Version, document.Held = "v1.37.1", false
+			document.Version, document.Connected = "v1.37.1", false
 			look.Documents[name] = document
 		}
 	}

@@ -61,10 +61,10 @@ type Observer interface {
 	Observe(resource schema.GroupResource) storageversion.Observation
 	// ReadAggregated reads what the aggregated server of a group writes now. It does nothing if there is no such server.
 	ReadAggregated(ctx context.Context, group string) error
-	// CheckServers returns an error if other processes hold the identity Leases of API servers than were observed.
-	CheckServers(ctx context.Context) error
-	// CanAskEach returns why AskEach would return an error whatever the servers answer, or nil. It sends no request.
-	CanAskEach() error
+	// CheckLeases returns an error if other processes hold the identity Leases of API servers than were observed.
+	CheckLeases(ctx context.Context) error
+	// CheckCanAskEach returns why AskEach would return an error whatever the servers answer, or nil. It sends no request.
+	CheckCanAskEach() error
 	// AskEach calls a function with a reader of each live API server, at its own address or on a connection that stays
 	// with it. The error names the servers for which the function failed or that could not be asked, and says why.
 	AskEach(ctx context.Context, ask func(ctx context.Context, server documents.Reader) error) error

@@ -79,7 +79,7 @@ func (r *migrationRun) finish(ctx context.Context) error {
 // definition and discovery documents from the API server. For the rest it relies on the watches of the observer.
 func (r *migrationRun) tryFinish(ctx context.Context) error {
 	m := r.status.stored
-	if err := r.env.observer.CheckServers(ctx); err != nil {
+	if err := r.env.observer.CheckLeases(ctx); err != nil {
 		return err
 	}
 	if err := r.env.observer.ReadAggregated(ctx, r.resource.Group); err != nil {

@@ -257,7 +257,7 @@ func (f *followers) awaitFollowers(
 func (e *environment) everyServerFollows(
 	ctx context.Context, resource schema.GroupResource, target *migrationv1alpha1.MigrationTarget,
 ) error {
-	if err := e.observer.CanAskEach(); err != nil {
+	if err := e.observer.CheckCanAskEach(); err != nil {
 		return err
 	}
 	observation := e.observer.Observe(resource)

@@ -49,7 +49,7 @@ func (o *oneIsAway) Observe(resource schema.GroupResource) storageversion.Observ
 	return storageversion.Observation{Resource: resource}
 }
 
-func (o *oneIsAway) CanAskEach() error { return o.away }
+func (o *oneIsAway) CheckCanAskEach() error { return o.away }
 
 func (o *oneIsAway) AskEach(context.Context, func(context.Context, documents.Reader) error) error {
 	o.asked++
@@ -209,14 +209,14 @@ func (o *known) Observe(resource schema.GroupResource) storageversion.Observatio
 	return o.Ledger.Observe(o.clock.Now(), resource)
 }
 
-func (*known) CanAskEach() error { return nil }
+func (*known) CheckCanAskEach() error { return nil }
 
 func (o *known) AskEach(context.Context, func(context.Context, documents.Reader) error) error {
 	o.meanwhile()
 	return o.lag
 }
 
-func (*known) CheckServers(context.Context) error { return nil }
+func (*known) CheckLeases(context.Context) error { return nil }
 
 func (*known) ReadAggregated(context.Context, string) error { return nil }
 

@@ -56,7 +56,7 @@ import (
 // agreeing is an Observer of servers that have long written v2 of widgets.
 type agreeing struct{ Observer }
 
-func (agreeing) CheckServers(context.Context) error { return nil }
+func (agreeing) CheckLeases(context.Context) error { return nil }
 
 func (agreeing) ReadAggregated(context.Context, string) error { return nil }
 

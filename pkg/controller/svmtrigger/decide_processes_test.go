@@ -31,7 +31,7 @@ func (l *life) look(version string, started time.Time) {
 	l.ledger.SetServers(l.in.Now, servers, true)
 	l.ledger.SetLook(l.in.Now, storageversion.Look{Living: servers,
 		Documents: map[string]storageversion.Document{"10.0.0.1": {
-			Version: version, Started: started, Held: storageversion.LeaseMayOutliveProcess(version),
+			Version: version, Started: started, Connected: storageversion.LeaseMayOutliveProcess(version),
 			Resources: map[schema.GroupResource]storageversion.Resource{
 				widgets: {Kind: "Widget", Versions: []string{"v1"}, Hash: v1, Migratable: true},
 			},

@@ -37,10 +37,10 @@ const (
 
 // addressWatcher knows at which addresses servers answer.
 type addressWatcher struct {
-	*facts
+	*sharedLedger
 	source *source
 
-	ready []string // the addresses of servers that are ready, in order; guarded by facts.mu
+	ready []string // the addresses of servers that are ready, in order; guarded by sharedLedger.mu
 }
 
 func (w *addressWatcher) run(ctx context.Context) {
@@ -66,8 +66,8 @@ func (w *addressWatcher) run(ctx context.Context) {
 	}, nil)
 }
 
-// current returns the addresses of servers that are ready, in order.
-func (w *addressWatcher) current() []string {
+// readyAddresses returns the addresses of servers that are ready, in order.
+func (w *addressWatcher) readyAddresses() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.ready

@@ -43,17 +43,17 @@ var aggregatedBackoff = wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10
 // aggregatedReader knows who serves each group version, and gives the Ledger what aggregated servers say in their
 // discovery documents.
 type aggregatedReader struct {
-	*facts
+	*sharedLedger
 	apiServices *source
 	host        documents.Reader // the aggregator
 	replicas    *replicas
 	wake        signal
 
 	// services are those of all group versions that ever had an APIService, because documents list a group version for a
-	// while when its APIService is gone. Guarded by facts.mu.
+	// while when its APIService is gone. Guarded by sharedLedger.mu.
 	services map[schema.GroupVersion]service
 	// begun numbers reads of documents in the order in which they began. told is the number of the latest one that the
-	// Ledger knows of. The poll and a migration may read at the same time. Guarded by facts.mu.
+	// Ledger knows of. The poll and a migration may read at the same time. Guarded by sharedLedger.mu.
 	begun int
 	told  map[schema.GroupVersion]int
 }
@@ -75,7 +75,7 @@ func (r *aggregatedReader) isBuiltIn(gv schema.GroupVersion) bool {
 }
 
 func (r *aggregatedReader) watchAPIServices(ctx context.Context) {
-	followRead(ctx, r.readingOf(storageversion.Aggregated), r.apiServices, func(d delta[*documents.APIService]) {
+	followWithHealth(ctx, r.healthOf(storageversion.Aggregated), r.apiServices, func(d delta[*documents.APIService]) {
 		r.update(func(now time.Time) storageversion.Changes {
 			changes := storageversion.Changes{}
 			for _, s := range d.set {

@@ -181,7 +181,7 @@ func TestAPIServiceThatIsNew(t *testing.T) {
 	ledger.SetLook(now, storageversion.Look{Living: living,
 		Documents: map[string]storageversion.Document{"10.0.0.1:6443": {Version: "v1.37.1"}}})
 	r := &aggregatedReader{
-		facts: &facts{ledger: ledger, serversChanged: newSignal()}, wake: newSignal(),
+		sharedLedger: &sharedLedger{ledger: ledger, serversChanged: newSignal()}, wake: newSignal(),
 		services: map[schema.GroupVersion]service{},
 	}
 	next := schema.GroupVersion{Group: sampleV1.Group, Version: "v2"}

@@ -54,13 +54,13 @@ func TestAnswersOfServersWithoutALease(t *testing.T) {
 	ask := func() error {
 		return c.AskEach(t.Context(), func(context.Context, documents.Reader) error { return nil })
 	}
-	for name, why := range map[string]func() error{"AskEach": ask, "CanAskEach": c.CanAskEach} {
+	for name, why := range map[string]func() error{"AskEach": ask, "CheckCanAskEach": c.CheckCanAskEach} {
 		if err := why(); err == nil || !strings.Contains(err.Error(), "whose identity Lease is gone") {
 			t.Errorf("the error of %s is %v", name, err)
 		}
 	}
 	c.clock.Step(goneAfter)
-	if err := errors.Join(ask(), c.CanAskEach()); err != nil {
+	if err := errors.Join(ask(), c.CheckCanAskEach()); err != nil {
 		t.Errorf("%v later: %v", goneAfter, err)
 	}
 	c.stop()
@@ -126,16 +126,16 @@ func TestWatchOfLeasesThatIsLate(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2)
 	c.run(t)
-	c.until(t, func() error { return c.CheckServers(t.Context()) })
+	c.until(t, func() error { return c.CheckLeases(t.Context()) })
 	c.host.change(func() {
 		c.leases.silent = true
 		c.hold(1, 2)
 	})
-	if err := c.CheckServers(t.Context()); err == nil || !strings.Contains(err.Error(), "is late") {
+	if err := c.CheckLeases(t.Context()); err == nil || !strings.Contains(err.Error(), "is late") {
 		t.Errorf("the error is %v", err)
 	}
 	c.host.change(func() { c.leases.silent = false })
-	c.until(t, func() error { return c.CheckServers(t.Context()) })
+	c.until(t, func() error { return c.CheckLeases(t.Context()) })
 	c.stop()
 }
 
@@ -146,12 +146,12 @@ func TestRestoreThatNoWatchShows(t *testing.T) {
 	var told error
 	c.clients.leases.restored = func(err error) { told = err }
 	c.run(t)
-	c.until(t, func() error { return c.CheckServers(t.Context()) })
+	c.until(t, func() error { return c.CheckLeases(t.Context()) })
 	c.host.change(func() {
 		c.leases.silent = true
 		c.leases.version--
 	})
-	if err := c.CheckServers(t.Context()); !errors.Is(err, ErrRestored) || !errors.Is(told, ErrRestored) {
+	if err := c.CheckLeases(t.Context()); !errors.Is(err, ErrRestored) || !errors.Is(told, ErrRestored) {
 		t.Errorf("the error is %v, and told was %v", err, told)
 	}
 	c.stop()
@@ -164,10 +164,10 @@ func TestRenewalIsNoRestore(t *testing.T) {
 	var told error
 	c.clients.leases.restored = func(err error) { told = err }
 	c.run(t)
-	c.until(t, func() error { return c.CheckServers(t.Context()) })
+	c.until(t, func() error { return c.CheckLeases(t.Context()) })
 	shown := func() int64 {
-		c.facts.mu.Lock()
-		defer c.facts.mu.Unlock()
+		c.shared.mu.Lock()
+		defer c.shared.mu.Unlock()
 		return c.Observer.leases.revision
 	}
 	c.host.change(func() {
@@ -182,7 +182,7 @@ func TestRenewalIsNoRestore(t *testing.T) {
 			})
 		}
 	})
-	if err := c.CheckServers(t.Context()); err != nil || told != nil {
+	if err := c.CheckLeases(t.Context()); err != nil || told != nil {
 		t.Errorf("the error is %v, and told was %v", err, told)
 	}
 	c.stop()

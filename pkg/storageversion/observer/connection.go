@@ -116,9 +116,9 @@ func readStart(ctx context.Context, from documents.Reader) (string, error) {
 	return "", fmt.Errorf("getting /metrics: %w", errNoStart)
 }
 
-// refused reports whether the server would answer a repeated question with the same error. An answer that was cut off
+// isLasting reports whether the server would answer a repeated question with the same error. An answer that was cut off
 // is not such an error.
-func refused(err error) bool {
+func isLasting(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || errors.Is(err, errNoStart) ||
 		errors.Is(err, proto.Error)
 }

@@ -32,24 +32,24 @@ import (
 
 // noteAnswer notes when a watch said something, at the revision of that answer. shown is the revision of the answer
 // before. The bookmarks of a watch that hangs have the same revision again and again. It runs under the lock.
-func (f *facts) noteAnswer(source migrationv1alpha1.EvidenceSource, shown *int64, revision int64) {
-	if _, read := f.lastRead[source]; !read || revision != *shown {
-		*shown, f.lastRead[source] = revision, f.clock.Now()
+func (s *sharedLedger) noteAnswer(source migrationv1alpha1.EvidenceSource, shown *int64, revision int64) {
+	if _, read := s.lastRead[source]; !read || revision != *shown {
+		*shown, s.lastRead[source] = revision, s.clock.Now()
 	}
 }
 
 // followDefinitions reports CustomResourceDefinitions to the Ledger.
-func (f *facts) followDefinitions(ctx context.Context, from *source) {
+func (s *sharedLedger) followDefinitions(ctx context.Context, from *source) {
 	shown := int64(0)
-	followRead(ctx, f.readingOf(storageversion.Custom), from, func(d delta[*documents.Definition]) {
-		f.update(func(now time.Time) storageversion.Changes {
-			f.noteAnswer(migrationv1alpha1.EvidenceFromCustomResourceDefinition, &shown, d.revision)
+	followWithHealth(ctx, s.healthOf(storageversion.Custom), from, func(d delta[*documents.Definition]) {
+		s.update(func(now time.Time) storageversion.Changes {
+			s.noteAnswer(migrationv1alpha1.EvidenceFromCustomResourceDefinition, &shown, d.revision)
 			changes := storageversion.Changes{}
 			for _, definition := range d.set {
-				maps.Copy(changes, f.ledger.SetDefinition(now, definition.Resource(), definitionFact(definition)))
+				maps.Copy(changes, s.ledger.SetDefinition(now, definition.Resource(), definitionFact(definition)))
 			}
 			for _, name := range d.gone {
-				maps.Copy(changes, f.ledger.SetDefinition(now, schema.ParseGroupResource(name), nil))
+				maps.Copy(changes, s.ledger.SetDefinition(now, schema.ParseGroupResource(name), nil))
 			}
 			return changes
 		})

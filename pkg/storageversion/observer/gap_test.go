@@ -34,7 +34,7 @@ func TestServerThatMayHaveBeenBackInAGap(t *testing.T) {
 	c.clock.Step(linger) // Then it is certain that the processes were read.
 	c.host.change(func() { c.leases.remove("server-1"); c.slices.remove("kubernetes-1") })
 	c.until(t, func() error {
-		if living := c.facts.living(); len(living) != 1 {
+		if living := c.shared.living(); len(living) != 1 {
 			return fmt.Errorf("%v live", living)
 		}
 		return nil

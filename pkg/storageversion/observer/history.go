@@ -54,7 +54,7 @@ var (
 )
 
 // lease is an identity Lease of a kube-apiserver. The zero value means that there was none. From Kubernetes 1.35 on
-// each process creates its own Lease. holds.go notices when earlier servers restart.
+// each process creates its own Lease. keptconnections.go notices when earlier servers restart.
 type lease struct {
 	uid      types.UID
 	holder   string
@@ -62,8 +62,8 @@ type lease struct {
 	created  time.Time
 	renewed  time.Time
 	duration time.Duration // for ever if zero
-	// renewedAt is the value of serverLeases.connected when the observer last received a renewal.
-	renewedAt time.Duration
+	// renewedAtHeard is the value of serverLeases.heardFor when the observer last received a renewal.
+	renewedAtHeard time.Duration
 }
 
 func leaseFrom(object *coordinationv1.Lease) lease {

@@ -48,13 +48,13 @@ const (
 
 // leaseWatcher reports to the Ledger which server processes live.
 type leaseWatcher struct {
-	*facts
+	*sharedLedger
 	source    *source
-	reading   *reading
+	health    *sourceHealth
 	addresses *addressWatcher
 
 	// What the watch has shown up to a revision, by identity: the addresses that servers advertise, and who holds their
-	// Leases. lostAt is when it last showed that a process lost its Lease. Guarded by facts.mu.
+	// Leases. lostAt is when it last showed that a process lost its Lease. Guarded by sharedLedger.mu.
 	advertised, holders map[string]string
 	revision            int64
 	lostAt              time.Time
@@ -70,27 +70,27 @@ type leaseWatcher struct {
 var errWatchLate = errors.New("the watch of identity Leases is late")
 
 func (w *leaseWatcher) run(ctx context.Context) {
-	followRead(ctx, w.reading, w.source, func(d delta[*coordinationv1.Lease]) {
+	followWithHealth(ctx, w.health, w.source, func(d delta[*coordinationv1.Lease]) {
 		was := w.leases.leasesAt
 		w.leases.apply(d, w.clock.Now())
 		if d.listed {
-			earlier, unbroken := w.lookBack(ctx, was)
-			w.report(ctx, append(earlier, w.leases.mayHaveLived(was, w.addresses.current(), unbroken)...), unbroken)
+			earlier, unbroken := w.livedBefore(ctx, was)
+			w.report(ctx, append(earlier, w.leases.mayHaveLived(was, w.addresses.readyAddresses(), unbroken)...), unbroken)
 			return
 		}
 		w.report(ctx, nil, true)
 	})
 }
 
-// lookBack asks etcd which processes lived before a list: since the watch broke or, if there was none, as far back as
-// etcd remembers. After the first list it asks nothing if all Leases are older than that. unbroken says that no process
-// is missing since then.
-func (w *leaseWatcher) lookBack(
+// livedBefore asks etcd which processes lived before a list: since the watch broke or, if there was none, as far back
+// as etcd remembers. After the first list it asks nothing if all Leases are older than that. unbroken says that no
+// process is missing since then.
+func (w *leaseWatcher) livedBefore(
 	ctx context.Context, was leasesAt,
 ) (earlier [][]storageversion.Process, unbroken bool) {
 	first, young := was.byName == nil, false
 	h := &history{at: w.source.leasesOfServers, identities: sets.KeySet(w.leases.lastHeld)}
-	living, _ := w.leases.processes(w.addresses.current())
+	living, _ := w.leases.processes(w.addresses.readyAddresses())
 	for _, server := range living {
 		h.identities.Insert(server.Identity)
 		young = young || w.leases.byName[server.Identity].young(w.clock.Now())
@@ -114,7 +114,7 @@ func (w *leaseWatcher) lookBack(
 // report gives the Ledger which processes lived one after the other, and which live now. unbroken says that it misses
 // none of them.
 func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Process, unbroken bool) {
-	living, gone := w.leases.processes(w.addresses.current())
+	living, gone := w.leases.processes(w.addresses.readyAddresses())
 	changed := false
 	w.update(func(now time.Time) storageversion.Changes {
 		w.advertised, w.holders = w.leases.advertised(), w.leases.holders()
@@ -162,9 +162,9 @@ func (w *leaseWatcher) check(ctx context.Context) (revision int64, err error) {
 	return now.revision, nil
 }
 
-// current reports whether the watch has shown what etcd has now. If it has not at two polls in a row, for example
+// isUpToDate reports whether the watch has shown what etcd has now. If it has not at two polls in a row, for example
 // because it hangs, the Leases count as unreadable.
-func (w *leaseWatcher) current(ctx context.Context) bool {
+func (w *leaseWatcher) isUpToDate(ctx context.Context) bool {
 	revision, err := w.check(ctx)
 	switch {
 	case err == nil:
@@ -173,14 +173,14 @@ func (w *leaseWatcher) current(ctx context.Context) bool {
 	case w.lateSince.IsZero():
 		w.lateSince = w.clock.Now()
 	default:
-		w.reading.late(w.lateSince, revision, err)
+		w.health.late(w.lateSince, revision, err)
 	}
 	return err == nil
 }
 
 // checkAllHaveLeases returns an error while a server may answer that has lost its Lease: one that stops, or one whose
 // Lease somebody deleted. Where no server advertises an address, or several share one, its answer would be taken for
-// that of a server that has a Lease and does not answer. facts.mu is held.
+// that of a server that has a Lease and does not answer. sharedLedger.mu is held.
 func (w *leaseWatcher) checkAllHaveLeases() error {
 	if until := w.lostAt.Add(goneAfter); w.clock.Now().Before(until) {
 		return fmt.Errorf("until %s an API server may answer whose identity Lease is gone, and be taken for another one",
@@ -201,8 +201,8 @@ type serverLeases struct {
 	lastHeld map[string]time.Time
 	// lostAt is when a process lost its Lease last. A list sets it too: a Lease may have been lost before, unseen.
 	lostAt time.Time
-	// connected is for how long the observer has received events in total, up to lastEvent.
-	connected time.Duration
+	// heardFor is for how long the observer has received events in total, up to lastEvent.
+	heardFor  time.Duration
 	lastEvent time.Time
 }
 
@@ -212,7 +212,7 @@ func newServerLeases() serverLeases {
 
 func (l *serverLeases) apply(d delta[*coordinationv1.Lease], now time.Time) {
 	l.noteHeld(l.lastEvent)
-	l.connected += min(max(now.Sub(l.lastEvent), 0), maxEventGap)
+	l.heardFor += min(max(now.Sub(l.lastEvent), 0), maxEventGap)
 	l.lastEvent = now
 	before := maps.Clone(l.byName)
 	if d.listed {
@@ -226,10 +226,10 @@ func (l *serverLeases) apply(d delta[*coordinationv1.Lease], now time.Time) {
 	}
 	for _, object := range d.set {
 		one := leaseFrom(object)
-		one.renewedAt = l.connected
+		one.renewedAtHeard = l.heardFor
 		known, exists := before[object.Name]
 		if exists && known.sameProcess(one) && known.renewed.Equal(one.renewed) {
-			one.renewedAt = known.renewedAt
+			one.renewedAtHeard = known.renewedAtHeard
 		} else if d.listed && !one.renewed.IsZero() {
 			// The age is by the clock of another host. The next renewal, within ten seconds, corrects it. If the Lease names an
 			// address, the age is limited, so that the server counts as gone only if its address is gone too.
@@ -237,7 +237,7 @@ func (l *serverLeases) apply(d delta[*coordinationv1.Lease], now time.Time) {
 			if one.address != "" {
 				age = min(age, goneAfter+time.Second)
 			}
-			one.renewedAt -= age
+			one.renewedAtHeard -= age
 		}
 		l.byName[object.Name] = one
 	}
@@ -331,7 +331,7 @@ func (l *serverLeases) lostAddress(silent lease, renewing []lease, ready []strin
 }
 
 // sinceRenewal is for how long a Lease was not renewed while other events arrived.
-func (l *serverLeases) sinceRenewal(one lease) time.Duration { return l.connected - one.renewedAt }
+func (l *serverLeases) sinceRenewal(one lease) time.Duration { return l.heardFor - one.renewedAtHeard }
 
 // holders returns who holds the Leases, by identity.
 func (l *leasesAt) holders() map[string]string {

@@ -42,7 +42,7 @@ var storageVersionsResource = schema.GroupResource{Group: "internal.apiserver.k8
 
 // readServer asks a server which built-in group versions it serves, and for their documents.
 func (p *discoveryPoller) readServer(ctx context.Context, address string) storageversion.Document {
-	from, document, err := p.holds.identify(ctx, address, p.direct)
+	from, document, err := p.kept.identify(ctx, address, p.direct)
 	if err == nil {
 		document.Serves, err = builtInVersions(ctx, from, p.aggregated.isBuiltIn)
 	}
@@ -122,10 +122,10 @@ func (p *discoveryPoller) readProcesses(
 			look.Unmet = m.whyUnconfirmed(err)
 			return document, false
 		}
-		if document.Held && p.holds.of(name) == nil {
+		if document.Connected && p.kept.to(name) == nil {
 			m.leaveOpen(one)
-			who := storageversion.Document{Version: document.Version, Started: document.Started, Held: true}
-			p.holds.keep(ctx, name, &hold{one, who})
+			who := storageversion.Document{Version: document.Version, Started: document.Started, Connected: true}
+			p.kept.keep(ctx, name, &keptConnection{one, who})
 		}
 		return document, true
 	})
@@ -147,7 +147,7 @@ func (p *discoveryPoller) readProcess(
 		document.Version, err = from.ServerVersion(ctx)
 	}
 	if err == nil {
-		document.Held = storageversion.LeaseMayOutliveProcess(document.Version)
+		document.Connected = storageversion.LeaseMayOutliveProcess(document.Version)
 		document.Started, err = time.Parse(time.RFC3339Nano, started)
 	}
 	if err == nil {

@@ -49,9 +49,9 @@ type meeting struct {
 	open      []*connection
 	// met are the processes by their start times.
 	met map[string]*connection
-	// refused is why a process does not tell when it started. failures are the last reasons why connections to an address
+	// noStart is why a process does not tell when it started. failures are the last reasons why connections to an address
 	// failed.
-	refused  error
+	noStart  error
 	failures map[string]error
 }
 
@@ -72,8 +72,8 @@ func (c *clients) meet(ctx context.Context, addresses []string, direct bool, wan
 		m.open = append(m.open, one)
 		started, err := readStart(ctx, one.reader)
 		switch {
-		case refused(err):
-			m.refused = err
+		case isLasting(err):
+			m.noStart = err
 			return m
 		case err != nil:
 			m.failures[one.address] = err
@@ -108,13 +108,13 @@ func (m *meeting) unmet() string {
 	switch {
 	case len(m.met) >= m.wanted:
 		return ""
-	case m.refused != nil:
+	case m.noStart != nil:
 		help := "Make sure that the API server itself answers /metrics there, and no proxy"
-		if apierrors.IsForbidden(m.refused) {
+		if apierrors.IsForbidden(m.noStart) {
 			help = "Allow the manager to get /metrics"
 		}
 		return fmt.Sprintf("the API servers share %s, and the manager cannot find out which of them answers there: %v. "+
-			"%s, or %s", m.where(), m.refused, help, ownAddresses)
+			"%s, or %s", m.where(), m.noStart, help, ownAddresses)
 	default:
 		started := cmp.Or(strings.Join(slices.Sorted(maps.Keys(m.met)), ", "), "no known time")
 		return fmt.Sprintf("the API servers share %s, and the manager made %d connections and reached only %d of them "+

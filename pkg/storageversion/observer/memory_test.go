@@ -124,7 +124,7 @@ func TestManyLargeDefinitionsFit(t *testing.T) {
 			ctx, cancel := context.WithCancel(ctx)
 			var running sync.WaitGroup
 			before, peak := heap(), uint64(0)
-			running.Go(func() { o.facts.followDefinitions(ctx, o.clients.definitions) })
+			running.Go(func() { o.shared.followDefinitions(ctx, o.clients.definitions) })
 			all := func(context.Context) (bool, error) {
 				var m runtime.MemStats
 				runtime.ReadMemStats(&m)

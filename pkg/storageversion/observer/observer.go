@@ -54,7 +54,7 @@ var ErrRestored = errors.New("etcd was restored from a backup, so what this mana
 
 // Observer knows how the servers of a cluster encode every resource. Any goroutine may call its methods at any time.
 type Observer struct {
-	facts   *facts
+	shared  *sharedLedger
 	clients *clients
 
 	leases          *leaseWatcher
@@ -77,26 +77,27 @@ func New(config *rest.Config, options Options) (*Observer, error) {
 		options.PollInterval = storageversion.DefaultPollInterval
 	}
 	c.leases.restored = options.Restored
-	f := &facts{
+	shared := &sharedLedger{
 		clock: options.Clock, pollInterval: options.PollInterval, ledger: storageversion.NewLedger(linger),
 		lastRead: map[migrationv1alpha1.EvidenceSource]time.Time{}, serversChanged: newSignal(),
 	}
 	o := &Observer{
-		facts: f, clients: c,
-		addresses:       &addressWatcher{facts: f, source: c.endpointSlices},
-		storageVersions: &storageVersionWatcher{facts: f, source: c.storageVersions, served: newSignal()},
+		shared: shared, clients: c,
+		addresses:       &addressWatcher{sharedLedger: shared, source: c.endpointSlices},
+		storageVersions: &storageVersionWatcher{sharedLedger: shared, source: c.storageVersions, served: newSignal()},
 		aggregated: &aggregatedReader{
-			facts: f, apiServices: c.apiServices, host: c.host, replicas: c.replicas, wake: newSignal(),
+			sharedLedger: shared, apiServices: c.apiServices, host: c.host, replicas: c.replicas, wake: newSignal(),
 			services: map[schema.GroupVersion]service{}, told: map[schema.GroupVersion]int{},
 		},
 	}
 	o.leases = &leaseWatcher{
-		facts: f, source: c.leases, reading: f.readingOf(storageversion.BuiltIn), addresses: o.addresses,
+		sharedLedger: shared, source: c.leases, health: shared.healthOf(storageversion.BuiltIn), addresses: o.addresses,
 		leases: newServerLeases(),
 	}
 	o.poller = &discoveryPoller{
-		facts: f, clients: c, leases: o.leases, addresses: o.addresses,
-		aggregated: o.aggregated, storageVersions: o.storageVersions, holds: &holds{facts: f, clients: c},
+		sharedLedger: shared, clients: c, leases: o.leases, addresses: o.addresses,
+		aggregated: o.aggregated, storageVersions: o.storageVersions,
+		kept: &keptConnections{sharedLedger: shared, clients: c},
 	}
 	return o, nil
 }
@@ -108,7 +109,7 @@ func (o *Observer) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	for _, run := range []func(context.Context){
 		o.leases.run, o.addresses.run, o.storageVersions.run, o.aggregated.watchAPIServices, o.aggregated.run, o.poller.run,
-		func(ctx context.Context) { o.facts.followDefinitions(ctx, o.clients.definitions) },
+		func(ctx context.Context) { o.shared.followDefinitions(ctx, o.clients.definitions) },
 	} {
 		running.Go(func() {
 			defer utilruntime.HandleCrashWithContext(ctx)
@@ -125,37 +126,37 @@ func (o *Observer) Run(ctx context.Context) {
 // every poll for resources that an unchanged document confirms. changed must be quick. It is not called for earlier
 // changes.
 func (o *Observer) Subscribe(changed func(schema.GroupResource)) {
-	o.facts.mu.Lock()
-	defer o.facts.mu.Unlock()
-	o.facts.subscribers = append(slices.Clone(o.facts.subscribers), changed)
+	o.shared.mu.Lock()
+	defer o.shared.mu.Unlock()
+	o.shared.subscribers = append(slices.Clone(o.shared.subscribers), changed)
 }
 
 // HasSynced reports whether the Observer has listed Leases, EndpointSlices, CustomResourceDefinitions and APIServices,
 // and has then asked every kube-apiserver for its documents once, with or without success.
 func (o *Observer) HasSynced() bool {
-	o.facts.mu.Lock()
-	defer o.facts.mu.Unlock()
+	o.shared.mu.Lock()
+	defer o.shared.mu.Unlock()
 	return o.poller.synced
 }
 
 // Resources returns all resources that the Observer has ever seen and that can be migrated, in order.
 func (o *Observer) Resources() []schema.GroupResource {
-	o.facts.mu.Lock()
-	defer o.facts.mu.Unlock()
-	return o.facts.ledger.Resources()
+	o.shared.mu.Lock()
+	defer o.shared.mu.Unlock()
+	return o.shared.ledger.Resources()
 }
 
 // Observe returns what is known about a resource. It sends no request.
 func (o *Observer) Observe(resource schema.GroupResource) storageversion.Observation {
-	o.facts.mu.Lock()
-	defer o.facts.mu.Unlock()
-	return o.facts.ledger.Observe(o.facts.clock.Now(), resource)
+	o.shared.mu.Lock()
+	defer o.shared.mu.Unlock()
+	return o.shared.ledger.Observe(o.shared.clock.Now(), resource)
 }
 
-// documentsOf maps each source of documents to the class of resources that its documents are about. While the Leases
+// classOfSource maps each source of documents to the class of resources that its documents are about. While the Leases
 // or APIServices of that class cannot be read, nobody knows which servers to ask. So LastRead returns the time at
 // which that began, if it is earlier.
-var documentsOf = map[migrationv1alpha1.EvidenceSource]storageversion.Class{
+var classOfSource = map[migrationv1alpha1.EvidenceSource]storageversion.Class{
 	migrationv1alpha1.EvidenceFromServerDiscovery:     storageversion.BuiltIn,
 	migrationv1alpha1.EvidenceFromAggregatedDiscovery: storageversion.Aggregated,
 }
@@ -163,11 +164,11 @@ var documentsOf = map[migrationv1alpha1.EvidenceSource]storageversion.Class{
 // LastRead returns when each source of evidence was last read in full or, if it is watched, when its watch last said
 // something. It leaves out sources that were never read, and those that are not there any more.
 func (o *Observer) LastRead() map[migrationv1alpha1.EvidenceSource]time.Time {
-	o.facts.mu.Lock()
-	defer o.facts.mu.Unlock()
-	read := maps.Clone(o.facts.lastRead)
-	for source, class := range documentsOf {
-		since := o.facts.ledger.UnreadableSince(class)
+	o.shared.mu.Lock()
+	defer o.shared.mu.Unlock()
+	read := maps.Clone(o.shared.lastRead)
+	for source, class := range classOfSource {
+		since := o.shared.ledger.UnreadableSince(class)
 		if at, known := read[source]; known && !since.IsZero() && since.Before(at) {
 			read[source] = since
 		}
@@ -181,9 +182,9 @@ func (o *Observer) ReadAggregated(ctx context.Context, group string) error {
 	return o.aggregated.readGroups(ctx, func(g string) bool { return g == group })
 }
 
-// CheckServers asks etcd who holds the identity Leases of servers. It returns an error if these are not the processes
+// CheckLeases asks etcd who holds the identity Leases of servers. It returns an error if these are not the processes
 // that the watch has shown: an API server whose own watches hang reports no change.
-func (o *Observer) CheckServers(ctx context.Context) error {
+func (o *Observer) CheckLeases(ctx context.Context) error {
 	_, err := o.leases.check(ctx)
 	return err
 }
@@ -197,11 +198,11 @@ func (o *Observer) CheckServers(ctx context.Context) error {
 func (o *Observer) AskEach(
 	ctx context.Context, ask func(ctx context.Context, server documents.Reader) error,
 ) error {
-	addresses, direct := o.clients.addresses(o.addresses.current())
-	if living := o.poller.livingBehindShared(); living > 0 {
+	addresses, direct := o.clients.addresses(o.addresses.readyAddresses())
+	if living := o.poller.countMet(); living > 0 {
 		err := o.askMet(ctx, o.clients.meet(ctx, addresses, direct, living), ask)
-		o.facts.mu.Lock()
-		defer o.facts.mu.Unlock()
+		o.shared.mu.Lock()
+		defer o.shared.mu.Unlock()
 		return errors.Join(err, o.leases.checkAllHaveLeases())
 	}
 	unasked := o.poller.checkCanAsk(addresses)
@@ -218,14 +219,14 @@ func (o *Observer) AskEach(
 	return errors.Join(askAll(asks), unasked)
 }
 
-// CanAskEach returns why AskEach would fail whatever the servers answer, or nil. It sends no request.
-func (o *Observer) CanAskEach() error {
-	if o.poller.livingBehindShared() > 0 {
-		o.facts.mu.Lock()
-		defer o.facts.mu.Unlock()
+// CheckCanAskEach returns why AskEach would fail whatever the servers answer, or nil. It sends no request.
+func (o *Observer) CheckCanAskEach() error {
+	if o.poller.countMet() > 0 {
+		o.shared.mu.Lock()
+		defer o.shared.mu.Unlock()
 		return o.leases.checkAllHaveLeases()
 	}
-	addresses, _ := o.clients.addresses(o.addresses.current())
+	addresses, _ := o.clients.addresses(o.addresses.readyAddresses())
 	return o.poller.checkCanAsk(addresses)
 }
 

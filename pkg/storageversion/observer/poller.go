@@ -51,16 +51,16 @@ const storageVersionPatience = 30 * time.Second
 
 // discoveryPoller gives the discovery documents of servers to the Ledger.
 type discoveryPoller struct {
-	*facts
+	*sharedLedger
 	clients         *clients
 	leases          *leaseWatcher
 	addresses       *addressWatcher
 	aggregated      *aggregatedReader
 	storageVersions *storageVersionWatcher
-	holds           *holds
+	kept            *keptConnections
 
 	// synced: there was a look. allMet: in the last look servers shared addresses, and all of them were met there. Guarded
-	// by facts.mu.
+	// by sharedLedger.mu.
 	synced, allMet bool
 
 	// Only the goroutine of run writes these, while no other reads them.
@@ -76,7 +76,7 @@ type discoveryPoller struct {
 }
 
 func (p *discoveryPoller) run(ctx context.Context) {
-	defer p.holds.keepers.Wait()
+	defer p.kept.keepers.Wait()
 	c := p.clients
 	for _, watched := range []*source{c.leases, c.endpointSlices, c.definitions, c.apiServices} {
 		select {
@@ -130,7 +130,7 @@ func (p *discoveryPoller) takeLook(ctx context.Context) {
 		}
 		changes := p.ledger.SetLook(now, look)
 		for name, document := range look.Documents {
-			if document.Held && p.holds.of(name) == nil {
+			if document.Connected && p.kept.to(name) == nil {
 				maps.Copy(changes, p.ledger.ConnectionLost(now, name)) // It ended before the Ledger knew of it.
 			}
 		}
@@ -154,9 +154,9 @@ func (p *discoveryPoller) awaitStorageVersions(ctx context.Context) {
 	}
 }
 
-// livingBehindShared returns how many servers live behind addresses that they share. It is zero if they share none, or
-// could not be met there.
-func (p *discoveryPoller) livingBehindShared() int {
+// countMet returns how many servers live behind addresses that they share. It is zero if they share none, or could
+// not be met there.
+func (p *discoveryPoller) countMet() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.allMet {
@@ -207,9 +207,9 @@ func (p *discoveryPoller) lookMayHelp(ctx context.Context) bool {
 // how it encodes. Where Leases tell processes apart it is therefore enough to compare what each server serves, and its
 // version. Behind shared addresses a look does the same.
 func (p *discoveryPoller) worthLooking(ctx context.Context) bool {
-	current, living := p.leases.current(ctx), len(p.living()) // A look believes the watch too, so it is checked first.
+	upToDate, living := p.leases.isUpToDate(ctx), len(p.living()) // A look believes the watch too, so it is checked first.
 	return living == 0 || living < len(p.last.Documents) || p.last.Shared || p.last.HasAnonymous() ||
-		len(p.last.Failed()) > 0 || p.servedChanged(ctx, current)
+		len(p.last.Failed()) > 0 || p.servedChanged(ctx, upToDate)
 }
 
 // servedChanged reports whether a server has another version than at the last look, or serves other built-in group

@@ -31,7 +31,7 @@ import (
 
 // storageVersionWatcher reports StorageVersions to the Ledger, from when all servers serve them.
 type storageVersionWatcher struct {
-	*facts
+	*sharedLedger
 	source *source
 	// served is raised when all servers serve StorageVersions. If only some do, a request may reach one of the others.
 	served signal
@@ -46,15 +46,15 @@ func (w *storageVersionWatcher) run(ctx context.Context) {
 	case <-w.served:
 	}
 	// While they cannot be read, the documents of the servers tell what is written.
-	reading := &reading{facts: w.facts}
-	reading.tell = func(now time.Time, failing storageversion.Unreadable) storageversion.Changes {
+	health := &sourceHealth{sharedLedger: w.sharedLedger}
+	health.report = func(now time.Time, failing storageversion.Unreadable) storageversion.Changes {
 		return w.ledger.SetStorageVersionsWatched(now, failing.Failure == "")
 	}
 	follow(ctx, w.clock, w.source, func(d delta[*apiserverinternalv1alpha1.StorageVersion]) {
 		w.update(func(now time.Time) storageversion.Changes { return w.apply(now, d) })
-		reading.applied(d.revision)
+		health.applied(d.revision)
 	}, func(err error) {
-		reading.tried(err)
+		health.tried(err)
 		if documents.NotServed(err) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

@@ -121,7 +121,7 @@ func TestHoldsAreCheap(t *testing.T) {
 	c.until(t, c.encodings(1))
 	c.settle(t)
 	for i := range 3 {
-		c.clock.Step(holdInterval)
+		c.clock.Step(keepAliveInterval)
 		for _, s := range c.servers {
 			c.until(t, func() error {
 				if got := s.count("/version"); got < i+1 {
@@ -147,7 +147,7 @@ func TestServerThatStopsAnswering(t *testing.T) {
 	c.until(t, c.encodings(1))
 	c.settle(t)
 	c.servers[0].change(func() { c.servers[0].failing["/"] = noAnswer })
-	c.clock.Step(holdInterval)
+	c.clock.Step(keepAliveInterval)
 	c.until(t, func() error {
 		if o := c.Observe(deployments); o.Problem == nil {
 			return fmt.Errorf("nothing is the matter")
@@ -171,7 +171,7 @@ func TestServerThatIsBusyLives(t *testing.T) {
 		if code == http.StatusOK {
 			c.servers[1].change(func() { delete(c.servers[1].failing, "/version") })
 		}
-		c.clock.Step(holdInterval)
+		c.clock.Step(keepAliveInterval)
 		c.until(t, asked(c.servers[1], map[string]int{"/version": i + 1}))
 	}
 	if err := c.unread(c.servers[1], 0)(); err != nil {

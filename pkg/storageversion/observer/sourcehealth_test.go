@@ -212,7 +212,7 @@ func TestWatchOfLeasesThatHangs(t *testing.T) {
 	}
 	since := c.Observe(deployments).Problem.Since
 	c.clock.Step(time.Second)
-	c.Observer.leases.reading.tried(errors.New("the watch broke"))
+	c.Observer.leases.health.tried(errors.New("the watch broke"))
 	if o := c.Observe(deployments); o.Problem == nil || !o.Problem.Since.Equal(since) {
 		t.Errorf("the problem began at %v. When the watch broke as well, it is %v", since, o.Problem)
 	}
@@ -234,7 +234,7 @@ func TestWatchOfLeasesThatHangs(t *testing.T) {
 func TestShortFailuresDoNotAddUp(t *testing.T) {
 	t.Parallel()
 	c := newReadingCluster(t)
-	r := c.facts.readingOf(storageversion.Custom)
+	r := c.shared.healthOf(storageversion.Custom)
 	for range 10 {
 		r.tried(errors.New("away"))
 		c.clock.Step(storageversion.DefaultPollInterval / 2)

@@ -42,9 +42,9 @@ const (
 	burst = 250 * time.Millisecond
 )
 
-// facts is the Ledger with its lock and its subscribers. The same lock guards what a watcher keeps for other
+// sharedLedger is the Ledger with its lock and its subscribers. The same lock guards what a watcher keeps for other
 // goroutines, so that they see it in step with the Ledger.
-type facts struct {
+type sharedLedger struct {
 	clock        clock.WithTicker
 	pollInterval time.Duration
 	// serversChanged is raised when a process or an address of kube-apiserver changed, or what a server serves.
@@ -57,10 +57,10 @@ type facts struct {
 }
 
 // update calls change under the lock, and then the subscribers with each resource that change returns.
-func (f *facts) update(change func(now time.Time) storageversion.Changes) {
-	f.mu.Lock()
-	changes, subscribers := change(f.clock.Now()), f.subscribers
-	f.mu.Unlock()
+func (s *sharedLedger) update(change func(now time.Time) storageversion.Changes) {
+	s.mu.Lock()
+	changes, subscribers := change(s.clock.Now()), s.subscribers
+	s.mu.Unlock()
 	for resource := range changes {
 		for _, changed := range subscribers {
 			changed(resource)
@@ -69,30 +69,30 @@ func (f *facts) update(change func(now time.Time) storageversion.Changes) {
 }
 
 // noteRead notes that everything about a source is known up to now.
-func (f *facts) noteRead(source migrationv1alpha1.EvidenceSource) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.lastRead[source] = f.clock.Now()
+func (s *sharedLedger) noteRead(source migrationv1alpha1.EvidenceSource) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lastRead[source] = s.clock.Now()
 }
 
 // forgetSource notes that nothing is read from a source any more. Otherwise its last read would grow old, as if the
 // source could not be read.
-func (f *facts) forgetSource(source migrationv1alpha1.EvidenceSource) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.lastRead, source)
+func (s *sharedLedger) forgetSource(source migrationv1alpha1.EvidenceSource) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.lastRead, source)
 }
 
 // living returns the processes that the Ledger knows to live.
-func (f *facts) living() []storageversion.Process {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.ledger.Living()
+func (s *sharedLedger) living() []storageversion.Process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ledger.Living()
 }
 
 // nextPoll is when to poll again. It varies, so that processes that start together do not poll together forever.
-func (f *facts) nextPoll() time.Time {
-	return f.clock.Now().Add(f.pollInterval - rand.N(f.pollInterval/10+1))
+func (s *sharedLedger) nextPoll() time.Time {
+	return s.clock.Now().Add(s.pollInterval - rand.N(s.pollInterval/10+1))
 }
 
 // cause is why servers are asked for documents.
@@ -106,12 +106,12 @@ const (
 
 // keepReading calls read until ctx ends: whenever somebody raises wake, at every poll, and at intervals that grow from
 // first while read reports that something is missing.
-func (f *facts) keepReading(
+func (s *sharedLedger) keepReading(
 	ctx context.Context, wake signal, first wait.Backoff, read func(context.Context, cause) (missing bool),
 ) {
-	backoff, nextPoll := first, f.nextPoll()
+	backoff, nextPoll := first, s.nextPoll()
 	for until, why := nextPoll, intervalOver; ; {
-		raised, err := wake.await(ctx, f.clock, until)
+		raised, err := wake.await(ctx, s.clock, until)
 		if err != nil {
 			return
 		}
@@ -120,12 +120,12 @@ func (f *facts) keepReading(
 		}
 		missing := read(ctx, why)
 		if why == intervalOver {
-			nextPoll = f.nextPoll()
+			nextPoll = s.nextPoll()
 		}
 		until, why = nextPoll, intervalOver
 		if !missing {
 			backoff = first
-		} else if soon := f.clock.Now().Add(backoff.Step()); soon.Before(until) {
+		} else if soon := s.clock.Now().Add(backoff.Step()); soon.Before(until) {
 			until, why = soon, incomplete
 		}
 	}
