@@ -59,8 +59,8 @@ func (o *observer) connect(wanted int) map[string]*server {
 	return met
 }
 
-// hold keeps connections to the processes that answered, where others may take over their Leases.
-func (o *observer) hold(look storageversion.Look, from map[string]*server) {
+// keepConnections keeps connections to the processes that answered, where others may take over their Leases.
+func (o *observer) keepConnections(look storageversion.Look, from map[string]*server) {
 	for name, document := range look.Documents {
 		if s := from[name]; s != nil && document.Failure == "" && storageversion.LeaseMayOutliveProcess(document.Version) {
 			document.Connected = true

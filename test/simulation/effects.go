@@ -101,7 +101,7 @@ func (m *manager) stateEffects(j *job, d svmtrigger.Decision, add func(func() er
 		m.wroteAt(streamStates, j.resource)
 		return nil
 	}
-	switch d.State {
+	switch d.StateAction {
 	case svmtrigger.CreateState:
 		add(create)
 	case svmtrigger.UpdateState:

@@ -235,7 +235,7 @@ func failedAsEmpty(look storageversion.Look) storageversion.Look {
 
 // createAtOnce creates a migration in the decision that begins its epoch.
 func createAtOnce(_ *world, in svmtrigger.Input, d *svmtrigger.Decision) {
-	if d.State != svmtrigger.UpdateState || d.Status.Epoch == in.State.Status.Epoch || in.PrimaryState != nil {
+	if d.StateAction != svmtrigger.UpdateState || d.Status.Epoch == in.State.Status.Epoch || in.PrimaryState != nil {
 		return
 	}
 	epoch, resource := d.Status.Epoch, in.State.Spec.Resource
@@ -313,7 +313,7 @@ func changeEvidence(in *svmtrigger.Input, change func(*migrationv1alpha1.Storage
 
 // subtractStored takes versions that leave status.storedVersions out of what is persisted.
 func subtractStored(_ *world, in svmtrigger.Input, d *svmtrigger.Decision) {
-	if d.State != svmtrigger.UpdateState || d.Status.Evidence == nil ||
+	if d.StateAction != svmtrigger.UpdateState || d.Status.Evidence == nil ||
 		d.Status.Evidence.CustomResourceDefinition == nil ||
 		d.Status.CurrentStorageVersionHash != in.State.Status.CurrentStorageVersionHash {
 		return

@@ -229,7 +229,7 @@ func (o *observer) look() {
 func (o *observer) conclude(look storageversion.Look, from map[string]*server) {
 	w := o.m.w
 	o.looking = false
-	o.hold(look, from)
+	o.keepConnections(look, from)
 	o.documents, o.shared, o.unmet, o.anonymous = look.Documents, look.Shared, look.Unmet, look.HasAnonymous()
 	o.decideAboutStorageVersions(&look)
 	if mutate := w.mutant.look; mutate != nil {

@@ -45,7 +45,7 @@ func (c *Controller) act(ctx context.Context, in Input, d Decision) error {
 
 // writeState writes or deletes the state, and sends the events when that was stored.
 func (c *Controller) writeState(ctx context.Context, in Input, d Decision) error {
-	if d.State == KeepState {
+	if d.StateAction == KeepState {
 		return nil
 	}
 	resource, state := in.Observation.Resource, in.State
@@ -62,9 +62,9 @@ func (c *Controller) writeState(ctx context.Context, in Input, d Decision) error
 		err = controller.ErrOutdated
 	}
 	if err != nil {
-		return fmt.Errorf("%s of storage state %q: %w", d.State, resource, err)
+		return fmt.Errorf("%s of storage state %q: %w", d.StateAction, resource, err)
 	}
-	if d.State == DeleteState {
+	if d.StateAction == DeleteState {
 		c.memory.Forget(resource)
 	}
 	if stored != nil {
@@ -75,7 +75,7 @@ func (c *Controller) writeState(ctx context.Context, in Input, d Decision) error
 	if d.Reason == reasonHeartbeat {
 		verbosity = 4 // no transition
 	}
-	klog.FromContext(ctx).V(verbosity).Info("Wrote storage state", "action", d.State, "reason", d.Reason,
+	klog.FromContext(ctx).V(verbosity).Info("Wrote storage state", "action", d.StateAction, "reason", d.Reason,
 		"uid", state.UID, "resourceVersion", state.ResourceVersion, "epoch", state.Status.Epoch,
 		"persisted", state.Status.PersistedEncodingVersions)
 	for _, event := range d.Events {
@@ -97,7 +97,7 @@ func (c *Controller) storeState(
 	ctx context.Context, in Input, d Decision,
 ) (*migrationv1alpha1.StorageState, error) {
 	states, state := c.client.StorageStates(), in.State
-	switch d.State {
+	switch d.StateAction {
 	case CreateState:
 		return states.Create(ctx, newState(in), metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
 	case UpdateState:
@@ -113,7 +113,7 @@ func (c *Controller) storeState(
 		}
 		return nil, err
 	default:
-		return nil, fmt.Errorf("unknown action %q", d.State)
+		return nil, fmt.Errorf("unknown action %q", d.StateAction)
 	}
 }
 
@@ -121,7 +121,7 @@ func (c *Controller) storeState(
 func newState(in Input) *migrationv1alpha1.StorageState {
 	resource := in.Observation.Resource
 	state := &migrationv1alpha1.StorageState{ObjectMeta: metav1.ObjectMeta{Name: resource.String()}}
-	if deleted := in.Deleted; deleted != nil {
+	if deleted := in.DeletedState; deleted != nil {
 		state.Annotations, state.Labels, state.Spec = deleted.Annotations, deleted.Labels, deleted.Spec
 	}
 	state.Spec.Resource = migrationv1alpha1.GroupResource{Group: resource.Group, Resource: resource.Resource}

@@ -71,31 +71,31 @@ func TestAct(t *testing.T) {
 			state: state, decision: Decision{},
 		},
 		"a state is created": {
-			decision: Decision{State: CreateState},
+			decision: Decision{StateAction: CreateState},
 			want:     []string{"create storagestates widgets.example.com"},
 		},
 		"a state is there already, only not in the cache": {
 			stored:   []runtime.Object{state},
-			decision: Decision{State: CreateState},
+			decision: Decision{StateAction: CreateState},
 			want:     []string{"create storagestates widgets.example.com"},
 			outdated: true,
 		},
 		"a status is written, then told": {
 			stored: []runtime.Object{state}, state: state,
-			decision: Decision{State: UpdateState, Status: status, Events: events},
+			decision: Decision{StateAction: UpdateState, Status: status, Events: events},
 			want:     []string{"update storagestates/status widgets.example.com if uid-widgets@7"},
 			told:     told,
 		},
 		"a status that could not be written is not told": {
 			stored: []runtime.Object{state}, state: state,
-			decision: Decision{State: UpdateState, Status: status, Events: events},
+			decision: Decision{StateAction: UpdateState, Status: status, Events: events},
 			refuse:   map[string]error{"update storagestates": apierrors.NewInternalError(errors.New("etcd"))},
 			want:     []string{"update storagestates/status widgets.example.com if uid-widgets@7"},
 			fails:    `Update of storage state "widgets.example.com"`,
 		},
 		"a status that the API server refuses": {
 			stored: []runtime.Object{state}, state: state,
-			decision: Decision{State: UpdateState, Status: status, Events: events},
+			decision: Decision{StateAction: UpdateState, Status: status, Events: events},
 			refuse: map[string]error{"update storagestates": apierrors.NewInvalid(
 				migrationv1alpha1.SchemeGroupVersion.WithKind("StorageState").GroupKind(), "widgets.example.com", nil)},
 			want: []string{"update storagestates/status widgets.example.com if uid-widgets@7"},
@@ -104,7 +104,7 @@ func TestAct(t *testing.T) {
 			fails: `Update of storage state "widgets.example.com"`,
 		},
 		"a state that the API server refuses to create": {
-			decision: Decision{State: CreateState},
+			decision: Decision{StateAction: CreateState},
 			refuse: map[string]error{"create storagestates": apierrors.NewForbidden(
 				migrationv1alpha1.Resource("storagestates"), "widgets.example.com", errors.New("not today"))},
 			want: []string{"create storagestates widgets.example.com"},
@@ -114,31 +114,31 @@ func TestAct(t *testing.T) {
 		},
 		"somebody else wrote the state": {
 			stored: []runtime.Object{moved}, state: state,
-			decision: Decision{State: UpdateState, Status: status, Events: events},
+			decision: Decision{StateAction: UpdateState, Status: status, Events: events},
 			want:     []string{"update storagestates/status widgets.example.com if uid-widgets@7"},
 			outdated: true,
 		},
 		"somebody else deleted the state": {
 			state:    state,
-			decision: Decision{State: UpdateState, Status: status, Events: events},
+			decision: Decision{StateAction: UpdateState, Status: status, Events: events},
 			want:     []string{"update storagestates/status widgets.example.com if uid-widgets@7"},
 			outdated: true,
 		},
 		"the API is gone": {
 			state:    state,
-			decision: Decision{State: UpdateState, Status: status, Events: events},
+			decision: Decision{StateAction: UpdateState, Status: status, Events: events},
 			refuse:   map[string]error{"update storagestates": notServed("update")},
 			want:     []string{"update storagestates/status widgets.example.com if uid-widgets@7"},
 			fails:    `Update of storage state "widgets.example.com"`,
 		},
 		"a state is deleted": {
 			stored: []runtime.Object{state}, state: state,
-			decision: Decision{State: DeleteState},
+			decision: Decision{StateAction: DeleteState},
 			want:     []string{"delete storagestates widgets.example.com if uid-widgets@7"},
 		},
 		"migrations are deleted after the state was written": {
 			stored: []runtime.Object{state, migrationOf(widgets, "one"), migrationOf(widgets, "two")}, state: state,
-			decision: Decision{State: UpdateState, Status: status,
+			decision: Decision{StateAction: UpdateState, Status: status,
 				Delete: []*migrationv1alpha1.StorageVersionMigration{migrationOf(widgets, "one"), migrationOf(widgets, "two")}},
 			want: []string{
 				"update storagestates/status widgets.example.com if uid-widgets@7",

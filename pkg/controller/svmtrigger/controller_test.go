@@ -48,7 +48,7 @@ func TestNextSyncWaitsForTheLastWrite(t *testing.T) {
 		epochs = append(epochs, in.State.Status.Epoch)
 		status := in.State.Status
 		status.Epoch++
-		return Decision{State: UpdateState, Status: status}
+		return Decision{StateAction: UpdateState, Status: status}
 	}
 	sync := func() time.Time {
 		t.Helper()
@@ -138,8 +138,8 @@ func TestNameDoesNotWaitForThePrimary(t *testing.T) {
 func TestFieldsThatAreRefused(t *testing.T) {
 	state := stateOf(widgets, "7")
 	for name, decision := range map[string]Decision{
-		"a state is created":     {State: CreateState},
-		"a status is written":    {State: UpdateState},
+		"a state is created":     {StateAction: CreateState},
+		"a status is written":    {StateAction: UpdateState},
 		"a migration is created": {Create: migrationOf(widgets, "due")},
 	} {
 		t.Run(name, func(t *testing.T) {

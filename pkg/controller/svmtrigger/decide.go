@@ -76,8 +76,8 @@ type evaluation struct {
 
 	// recordSightings finds out:
 
-	// sawMore is true if there are sightings that the state does not have.
-	sawMore bool
+	// hasNewSightings is true if there are sightings that the state does not have.
+	hasNewSightings bool
 	// newEpoch is true if nothing that was proven before counts any more.
 	newEpoch bool
 	// unseenServers is true if servers live that neither the observer nor the writer of the state has asked.
@@ -126,7 +126,7 @@ func definitionDeleted(in Input) bool {
 func decideWithoutDefinition(in Input) Decision {
 	d := Decision{Reason: reasonDefinitionDeleted, DeleteReason: reasonDefinitionDeleted}
 	if in.State != nil {
-		d.State = DeleteState
+		d.StateAction = DeleteState
 	}
 	for _, m := range in.Migrations {
 		if m.GroupResource() == in.Observation.Resource && !m.Finished() && m.HasEpoch() && m.DeletionTimestamp == nil {
@@ -146,7 +146,7 @@ func decideWithoutState(in Input) Decision {
 	if o.Presence != storageversion.Served && !hidden {
 		return Decision{Reason: reasonNothingKnown}
 	}
-	return Decision{State: CreateState, Reason: reasonNewResource}
+	return Decision{StateAction: CreateState, Reason: reasonNewResource}
 }
 
 // planWrite decides whether to write the state now.
@@ -163,7 +163,7 @@ func (e *evaluation) planWrite() {
 	if !heartbeat.IsZero() {
 		e.next.LastHeartbeatTime = metav1.NewTime(heartbeat.Truncate(time.Second))
 	}
-	e.decision.State = UpdateState
+	e.decision.StateAction = UpdateState
 	e.decision.Status = e.next
 	e.decision.Events = e.events()
 	switch {

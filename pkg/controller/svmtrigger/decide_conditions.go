@@ -109,7 +109,7 @@ func (e *evaluation) writers() string {
 	}
 	var parts []string
 	for _, hash := range slices.Sorted(maps.Keys(who)) {
-		parts = append(parts, e.versionName(hash)+" by "+strings.Join(who[hash], ", "))
+		parts = append(parts, e.versionOfHash(hash)+" by "+strings.Join(who[hash], ", "))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -185,10 +185,10 @@ func (e *evaluation) nameVersions() {
 		}
 	}
 	e.next.Encodings = encodings
-	e.next.CurrentEncodingVersion = e.versionName(e.next.CurrentStorageVersionHash)
+	e.next.CurrentEncodingVersion = e.versionOfHash(e.next.CurrentStorageVersionHash)
 	var persisted []string
 	for _, hash := range e.next.PersistedStorageVersionHashes {
-		persisted = append(persisted, e.versionName(hash))
+		persisted = append(persisted, e.versionOfHash(hash))
 	}
 	e.next.PersistedEncodingVersions = persisted
 	var shared []string
@@ -198,8 +198,8 @@ func (e *evaluation) nameVersions() {
 	e.next.StorageSharedWith = shared
 }
 
-// versionName returns the version that has a hash, or the hash where none is known.
-func (e *evaluation) versionName(hash string) string {
+// versionOfHash returns the version that has a hash, or the hash where none is known.
+func (e *evaluation) versionOfHash(hash string) string {
 	if name, ok := e.in.Observation.Versions[hash]; ok {
 		return name
 	}

@@ -75,7 +75,7 @@ func (e *evaluation) events() []Event {
 	current := next.CurrentStorageVersionHash
 	if current != old.CurrentStorageVersionHash && current != storageversion.Unknown {
 		add(corev1.EventTypeNormal, eventEncodingChanged, "The servers write objects in "+next.CurrentEncodingVersion+
-			" now. Before, it was "+e.versionName(old.CurrentStorageVersionHash)+".")
+			" now. Before, it was "+e.versionOfHash(old.CurrentStorageVersionHash)+".")
 	}
 	for _, condition := range next.Conditions {
 		event, ok := transitionEvents[condition.Type][condition.Reason]

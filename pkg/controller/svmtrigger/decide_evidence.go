@@ -76,7 +76,7 @@ func (e *evaluation) recordSightings() {
 	}
 	e.next.PersistedStorageVersionHashes = persisted
 	e.next.CurrentStorageVersionHash = current
-	e.sawMore = len(sightings) > 0
+	e.hasNewSightings = len(sightings) > 0
 }
 
 // beginEpoch begins a new epoch where one is needed.
@@ -109,7 +109,7 @@ func (e *evaluation) recordCurrentSince() {
 // recordEvidence records the evidence.
 func (e *evaluation) recordEvidence() {
 	// Unchanged evidence keeps the time at which it was seen first, maybe by another manager.
-	if e.sawMore {
+	if e.hasNewSightings {
 		e.next.Evidence = e.last.Evidence.DeepCopy()
 	}
 }

@@ -59,7 +59,7 @@ func (e *evaluation) decideNextStep() {
 // the reason says first what is wrong with the objects.
 func (e *evaluation) whyNotDue() metav1.Condition {
 	o, primary, m, backoff := &e.in.Observation, e.in.PrimaryState, e.underWay, e.next.Backoff
-	held := e.in.State.Spec.Paused || e.in.State.PausedByAnnotation() || !e.in.AutoMigrate
+	createsNone := e.in.State.Spec.Paused || e.in.State.PausedByAnnotation() || !e.in.AutoMigrate
 	switch {
 	case o.Presence == storageversion.NotServed:
 		return no(migrationv1alpha1.StateReasonNotServed, "No server serves the resource, so nothing can migrate them.")
@@ -77,7 +77,8 @@ func (e *evaluation) whyNotDue() metav1.Condition {
 		return no(reason, "They share their storage with "+primary.Name+" and are migrated with it.")
 	case m != nil:
 		return no(whatHappensTo(m, storageversion.Expires(o.Resource)))
-	case !held && backoff != nil && (backoff.NextAttemptTime == nil || e.in.Now.Before(backoff.NextAttemptTime.Time)):
+	case !createsNone && backoff != nil &&
+		(backoff.NextAttemptTime == nil || e.in.Now.Before(backoff.NextAttemptTime.Time)):
 		return no(migrationv1alpha1.StateReasonMigrationFailed, e.failureMessage())
 	case !e.agreed:
 		return no(migrationv1alpha1.StateReasonAwaitingAgreement, "A migration starts when the servers agree.")

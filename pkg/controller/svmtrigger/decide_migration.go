@@ -38,9 +38,9 @@ const maxNameLength = 200
 // storage is what a migration goes through. Its objects may have several names; one of them, the primary, stands for
 // all.
 type storage struct {
-	// resource is the primary; state and epoch are those of its StorageState.
+	// resource is the primary; stateUID and epoch are those of its StorageState.
 	resource schema.GroupResource
-	state    types.UID
+	stateUID types.UID
 	epoch    int64
 }
 
@@ -54,7 +54,7 @@ func (e *evaluation) storage() storage {
 // targets reports whether a migration with that target is one of the storage in the current epoch.
 func (s storage) targets(m *migrationv1alpha1.StorageVersionMigration, target *migrationv1alpha1.MigrationTarget) bool {
 	return m.GroupResource() == s.resource && target != nil && target.Epoch != nil && *target.Epoch == s.epoch &&
-		target.StorageStateUID == s.state
+		target.StorageStateUID == s.stateUID
 }
 
 // primaryAlreadyMigrated reports whether every object of the primary is stored in the encoding of this resource. If
@@ -171,7 +171,7 @@ func (e *evaluation) findMigrations() {
 		e.next.Migration = nil // an attempt of the primary
 	}
 	for _, m := range e.in.Migrations {
-		if e.keepsOthersAway(m) && (e.underWay == nil || !m.Spec.Suspend) {
+		if e.blocksNewMigration(m) && (e.underWay == nil || !m.Spec.Suspend) {
 			e.underWay = m
 		}
 	}
@@ -191,8 +191,9 @@ func (e *evaluation) recordMigration(m *migrationv1alpha1.StorageVersionMigratio
 	}
 }
 
-// keepsOthersAway reports whether the trigger must not create another migration of the storage while this one exists.
-func (e *evaluation) keepsOthersAway(m *migrationv1alpha1.StorageVersionMigration) bool {
+// blocksNewMigration reports whether the trigger must not create another migration of the storage while this one
+// exists.
+func (e *evaluation) blocksNewMigration(m *migrationv1alpha1.StorageVersionMigration) bool {
 	storage := e.storage()
 	if m.GroupResource() != storage.resource || m.Finished() || m.DeletionTimestamp != nil {
 		return false // One that is being deleted may stay for long because of finalizers, and the migrator ignores it.
@@ -280,9 +281,9 @@ func (e *evaluation) planMigration() {
 			},
 			Target: &migrationv1alpha1.MigrationTarget{
 				StorageVersionHash: e.next.CurrentStorageVersionHash,
-				EncodingVersion:    e.versionName(e.next.CurrentStorageVersionHash),
+				EncodingVersion:    e.versionOfHash(e.next.CurrentStorageVersionHash),
 				Epoch:              &storage.epoch,
-				StorageStateUID:    storage.state,
+				StorageStateUID:    storage.stateUID,
 			},
 		},
 	}
@@ -309,7 +310,7 @@ func (e *evaluation) servedVersion() string {
 	if len(served) == 0 || e.in.Observation.Primary != e.in.Observation.Resource {
 		return "" // The migrator finds one.
 	}
-	target, err := schema.ParseGroupVersion(e.versionName(e.next.CurrentStorageVersionHash))
+	target, err := schema.ParseGroupVersion(e.versionOfHash(e.next.CurrentStorageVersionHash))
 	if err == nil && target.Group == e.in.Observation.Resource.Group && slices.Contains(served, target.Version) {
 		return target.Version
 	}

@@ -213,7 +213,8 @@ func TestAttemptThatWasNotRecorded(t *testing.T) {
 	l.in.Now = l.in.Now.Add(time.Minute)
 	l.in.Observation = l.ledger.Observe(l.in.Now, widgets)
 	first, second := Decide(l.in), Decide(l.in)
-	if first.State != KeepState || first.Create == nil || second.Create == nil || first.Create.Name != second.Create.Name {
+	if first.StateAction != KeepState || first.Create == nil || second.Create == nil ||
+		first.Create.Name != second.Create.Name {
 		t.Fatalf("a migration that is due is created first, under one name: %+v, then %+v", first, second)
 	}
 	l.act(first)
@@ -233,13 +234,13 @@ func TestMigrationThatCannotBeCreated(t *testing.T) {
 	l.in.Now = l.in.Now.Add(time.Minute + periods.Patience)
 	l.in.Observation = l.ledger.Observe(l.in.Now, widgets)
 	d := Decide(l.in)
-	if d.State != UpdateState || d.Create != nil {
+	if d.StateAction != UpdateState || d.Create != nil {
 		t.Fatalf("the state is silent: %+v", d)
 	}
 	l.act(d)
 	l.reasons(migrationv1alpha1.StateReasonServersAgree, migrationv1alpha1.StateReasonMigrationQueued,
 		migrationv1alpha1.StateReasonMigrationQueued)
-	if d := Decide(l.in); d.State != KeepState || d.Create == nil {
+	if d := Decide(l.in); d.StateAction != KeepState || d.Create == nil {
 		t.Errorf("creating is not tried again: %+v", d)
 	}
 }

@@ -313,7 +313,7 @@ func TestServersThatCannotBeSeen(t *testing.T) {
 		l.in.Observation = o
 		return Decide(l.in)
 	}
-	if d := decide(o); d.State != KeepState || !d.DecideAt.Equal(problem.Since.Add(periods.Patience)) {
+	if d := decide(o); d.StateAction != KeepState || !d.DecideAt.Equal(problem.Since.Add(periods.Patience)) {
 		t.Errorf("what passes in seconds is not worth a write: %+v", d)
 	}
 	l.in.Now = l.in.Now.Add(periods.Patience)

@@ -60,8 +60,8 @@ const (
 // If one of these fails, those after it are not done. No decision both updates the state and creates a migration: a
 // migration rests on what is stored in the state, and the next decision records it there.
 type Decision struct {
-	State StateAction
-	// Status is the whole status to write where State is UpdateState.
+	StateAction StateAction
+	// Status is the whole status to write where StateAction is UpdateState.
 	Status migrationv1alpha1.StorageStateStatus
 	// Delete are migrations to delete, if they are still the ones that were decided on. DeleteReason is why.
 	Delete       []*migrationv1alpha1.StorageVersionMigration

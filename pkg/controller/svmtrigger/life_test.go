@@ -105,7 +105,7 @@ func (l *life) decide() Decision {
 		}
 		l.memory.Recall(&l.in)
 		d := Decide(l.in)
-		if d.State == KeepState && len(d.Delete) == 0 && d.Create == nil {
+		if d.StateAction == KeepState && len(d.Delete) == 0 && d.Create == nil {
 			return d
 		}
 		l.act(d)
@@ -116,10 +116,10 @@ func (l *life) decide() Decision {
 
 func (l *life) act(d Decision) {
 	l.t.Helper()
-	if d.State != KeepState && d.Create != nil {
+	if d.StateAction != KeepState && d.Create != nil {
 		l.t.Fatal("a migration is created in the decision that writes the state")
 	}
-	switch d.State {
+	switch d.StateAction {
 	case CreateState:
 		l.in.State = newState(l.in)
 		l.in.State.UID = l.uid()

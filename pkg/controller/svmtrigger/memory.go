@@ -62,7 +62,7 @@ func (m Memory) Recall(in *Input) {
 	before, watched := m[in.Observation.Resource]
 	now := seenTimes{epochAt: in.Now, epochWatched: watched, migrations: map[types.UID]MigrationSeen{}, last: before.last}
 	if in.State == nil {
-		in.Deleted = before.last
+		in.DeletedState = before.last
 	} else {
 		now.last = in.State
 		now.state, now.epoch = in.State.UID, in.State.Status.Epoch

@@ -33,8 +33,8 @@ type Input struct {
 	Observation storageversion.Observation
 	// State is the StorageState of the resource, nil if there is none.
 	State *migrationv1alpha1.StorageState
-	// Deleted is the last state that this manager has seen, if State is nil.
-	Deleted *migrationv1alpha1.StorageState
+	// DeletedState is the last state that this manager has seen, if State is nil.
+	DeletedState *migrationv1alpha1.StorageState
 	// PrimaryState is the StorageState of Observation.Primary where that is another resource, nil if there is none.
 	PrimaryState *migrationv1alpha1.StorageState
 	// Migrations are all of the resource, and of Observation.Primary where that is another one.
