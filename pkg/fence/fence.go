@@ -32,8 +32,8 @@ const (
 	// DeniedChange stands in messages for what a rewrite would change: the answer of the API server does not say it.
 	DeniedChange = "more than its encoding, which the fence refuses"
 
-	// verdict is what the policy says about a change. If it cannot be evaluated, it says something else.
-	verdict = "svm-controller-manager may only send writes that change nothing"
+	// denialText is what the policy says about a change. If it cannot be evaluated, it says something else.
+	denialText = "svm-controller-manager may only send writes that change nothing"
 )
 
 // State is whether the fence is in force for this process.
@@ -51,5 +51,5 @@ const (
 // Denies reports whether the message of an API server says that the fence refuses a change.
 func Denies(message string) bool {
 	return strings.Contains(message, "ValidatingAdmissionPolicy '"+Policy+"'") &&
-		strings.Contains(message, " denied request: "+verdict)
+		strings.Contains(message, " denied request: "+denialText)
 }

@@ -55,15 +55,15 @@ func stalled(change statusChange) statusChange {
 
 // running writes the Running condition: what the run does now.
 func running(target *migrationv1alpha1.MigrationTarget, report rewrite.Report) statusChange {
-	state, reason := migrationv1alpha1.MigrationRunning, string(report.State)
-	switch report.State {
+	conditionType, reason := migrationv1alpha1.MigrationRunning, string(report.Phase)
+	switch report.Phase {
 	case rewrite.Rewriting:
-		return only(state, reason, fmt.Sprintf("Objects are being listed and rewritten in %s.", versionName(target)))
+		return only(conditionType, reason, fmt.Sprintf("Objects are being listed and rewritten in %s.", versionName(target)))
 	case rewrite.RetryingDenied:
-		return only(state, reason,
+		return only(conditionType, reason,
 			"All other objects are done. The objects that the API server refused to rewrite are tried once more.")
 	default:
-		return stalled(only(state, reason, report.Retry.String()))
+		return stalled(only(conditionType, reason, report.Retry.String()))
 	}
 }
 
@@ -86,21 +86,21 @@ func ended(result migrationv1alpha1.MigrationConditionType, reason, message stri
 }
 
 // only makes one condition True, and the other conditions of the migrator False.
-func only(state migrationv1alpha1.MigrationConditionType, reason, message string) statusChange {
+func only(conditionType migrationv1alpha1.MigrationConditionType, reason, message string) statusChange {
 	othersReason, others := migrationv1alpha1.MigrationReasonFinished, "The migration has ended."
-	switch state {
+	switch conditionType {
 	case migrationv1alpha1.MigrationWaiting:
-		othersReason, others = string(state), "The migration waits."
+		othersReason, others = string(conditionType), "The migration waits."
 	case migrationv1alpha1.MigrationRunning:
-		othersReason, others = string(state), "The migration runs."
+		othersReason, others = string(conditionType), "The migration runs."
 	}
 	return func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
 		for _, other := range migrationv1alpha1.MigrationConditionTypes {
-			if other != state && status.Condition(other) != nil {
+			if other != conditionType && status.Condition(other) != nil {
 				setCondition(status, now, other, corev1.ConditionFalse, othersReason, others)
 			}
 		}
-		setCondition(status, now, state, corev1.ConditionTrue, reason, message)
+		setCondition(status, now, conditionType, corev1.ConditionTrue, reason, message)
 	}
 }
 

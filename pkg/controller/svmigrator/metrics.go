@@ -102,7 +102,7 @@ func collect(c *Controller, gauge controller.Gauge) {
 	collectNewest(c.env.caches.Migrations, c.env.observer, gauge)
 	gauge(runningMigrations, float64(len(running)))
 	gauge(queuedMigrations, float64(c.ready.Len()))
-	pace := c.pacer.State()
+	pace := c.pacer.Snapshot()
 	gauge(paceLimit, pace.Limit)
 	gauge(paceInFlight, float64(pace.InFlight))
 	gauge(paceRate, pace.PerSecond)

@@ -93,7 +93,7 @@ func TestEstimates(t *testing.T) {
 }
 
 func TestNothingIsEstimatedWhileNothingIsRewritten(t *testing.T) {
-	failing := rewrite.Report{State: rewrite.RetryingRequests}
+	failing := rewrite.Report{Phase: rewrite.RetryingRequests}
 	for name, change := range map[string]statusChange{
 		"it waits":      awaiting(awaitAgreement("the servers do not agree")),
 		"requests fail": running(&migrationv1alpha1.MigrationTarget{}, failing),

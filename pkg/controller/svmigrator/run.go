@@ -105,7 +105,7 @@ func (r *migrationRun) run(ctx context.Context) error {
 		return r.tryExpired(ctx)
 	}
 	if r.cleans() {
-		r.served.ReadServed = r.readServed
+		r.served.ReadServedVersions = r.readServedVersions
 	}
 	err := r.env.engine.Run(ctx, r.task, r.served, r)
 	var permanent *rewrite.PermanentError
@@ -161,7 +161,7 @@ func (r *migrationRun) storeTarget(ctx context.Context, decision Decision) error
 		case storageversion.Expires(r.resource):
 			awaiting(objectsExpire())(status, now)
 		case !r.alreadyExplained(status):
-			running(status.Target, rewrite.Report{State: rewrite.Rewriting})(status, now)
+			running(status.Target, rewrite.Report{Phase: rewrite.Rewriting})(status, now)
 		}
 	})
 	if err != nil {
@@ -188,9 +188,9 @@ func (r *migrationRun) alreadyExplained(status *migrationv1alpha1.StorageVersion
 	return r.saysStuck(status) || status.SweepCompletionTime != nil && r.saysPostponed(status)
 }
 
-// readServed returns the versions that are served. They come from the definition: a version of the group in the
+// readServedVersions returns the versions that are served. They come from the definition: a version of the group in the
 // discovery document may serve only other resources.
-func (r *migrationRun) readServed(ctx context.Context) ([]string, error) {
+func (r *migrationRun) readServedVersions(ctx context.Context) ([]string, error) {
 	definition, err := r.env.documents.Definition(ctx, r.resource)
 	if err != nil {
 		return nil, err
@@ -239,18 +239,18 @@ func (r *migrationRun) ObjectDone(result rewrite.Result) {
 	if r.denialEvents++; r.denialEvents <= maxDenialEvents {
 		name := klog.KRef(result.Object.Namespace, result.Object.Name)
 		r.env.recordEvent(r.status.stored, corev1.EventTypeWarning, EventObjectDenied,
-			fmt.Sprintf("%s is not rewritten: %s", name, result.Refusal))
+			fmt.Sprintf("%s is not rewritten: %s", name, result.Denial))
 	}
 }
 
-// ReportState writes the Running condition if the state has changed, and every failureReportPeriod while requests fail.
+// ReportPhase writes the Running condition if the phase has changed, and every failureReportPeriod while requests fail.
 // If the write fails, a later report repeats it.
-func (r *migrationRun) ReportState(ctx context.Context, report rewrite.Report) {
+func (r *migrationRun) ReportPhase(ctx context.Context, report rewrite.Report) {
 	now := r.env.clock.Now()
-	retrying := report.State == rewrite.RetryingRequests || report.State == rewrite.Stuck
+	retrying := report.Phase == rewrite.RetryingRequests || report.Phase == rewrite.Stuck
 	c := r.status.stored.Status.Condition(migrationv1alpha1.MigrationRunning)
 	// Abs, because the clock may have been set back since then.
-	said := c != nil && c.Reason == string(report.State) &&
+	said := c != nil && c.Reason == string(report.Phase) &&
 		(!retrying || now.Sub(c.LastUpdateTime.Time).Abs() < failureReportPeriod)
 	if said || now.Before(r.nextReport) {
 		return

@@ -170,7 +170,7 @@ func (m *migration) SavePosition(_ context.Context, position sweep.Position) err
 }
 
 func (m *migration) ObjectDone(rewrite.Result)                   {}
-func (m *migration) ReportState(context.Context, rewrite.Report) {}
+func (m *migration) ReportPhase(context.Context, rewrite.Report) {}
 func (m *migration) MustYield() bool                             { return false }
 
 // Serve answers at an address until the context ends.

@@ -100,8 +100,8 @@ func (r *rehearsal) SavePosition(_ context.Context, position sweep.Position) err
 
 func (r *rehearsal) ObjectDone(rewrite.Result) {}
 
-func (r *rehearsal) ReportState(_ context.Context, report rewrite.Report) {
-	retrying := report.State == rewrite.RetryingRequests || report.State == rewrite.Stuck
+func (r *rehearsal) ReportPhase(_ context.Context, report rewrite.Report) {
+	retrying := report.Phase == rewrite.RetryingRequests || report.Phase == rewrite.Stuck
 	if now := r.Clock.Now(); retrying && now.Sub(r.saidAt) >= reportEvery {
 		r.saidAt = now
 		r.Notef("%s: %s", r.resource, report.Retry)

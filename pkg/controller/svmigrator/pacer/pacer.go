@@ -169,8 +169,8 @@ func (l *Lane) Close() {
 	p.wake()
 }
 
-// State is a Pacer at one moment, for metrics.
-type State struct {
+// Snapshot is a Pacer at one moment, for metrics.
+type Snapshot struct {
 	// Limit is how many requests may be out at a time. Below one there is one at a time, with pauses.
 	Limit    float64
 	InFlight int
@@ -184,12 +184,14 @@ type State struct {
 	PausedFor   Reason
 }
 
-// State returns what the Pacer does now.
-func (p *Pacer) State() State {
+// Snapshot returns what the Pacer does now.
+func (p *Pacer) Snapshot() Snapshot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.clock.Now()
-	s := State{Limit: p.scheduler.limiter.limit, InFlight: p.scheduler.inFlight, PerSecond: p.scheduler.rate.valueAt(now)}
+	s := Snapshot{
+		Limit: p.scheduler.limiter.limit, InFlight: p.scheduler.inFlight, PerSecond: p.scheduler.rate.valueAt(now),
+	}
 	for _, l := range p.scheduler.lanes {
 		s.OthersWrite = max(s.OthersWrite, l.pattern.writers.perSecond)
 	}

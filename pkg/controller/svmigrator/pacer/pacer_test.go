@@ -45,14 +45,14 @@ func TestAcquireWaitsForTheClock(t *testing.T) {
 		l := p.Lane()
 		asked := time.Now()
 		acquire(t, l).Release(Result{Signal: Overloaded, RetryAfter: 3 * time.Second})
-		if s := p.State(); s.PausedFor != Asked || !s.PausedUntil.Equal(asked.Add(3*time.Second)) {
+		if s := p.Snapshot(); s.PausedFor != Asked || !s.PausedUntil.Equal(asked.Add(3*time.Second)) {
 			t.Errorf("%+v", s)
 		}
 		acquire(t, l).Release(Result{})
 		if got := time.Since(asked); got != 3*time.Second {
 			t.Errorf("a permit after %v", got)
 		}
-		if s := p.State(); s.PausedFor != "" || !s.PausedUntil.IsZero() || s.InFlight != 0 {
+		if s := p.Snapshot(); s.PausedFor != "" || !s.PausedUntil.IsZero() || s.InFlight != 0 {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -64,7 +64,7 @@ func TestAProbeThatIsAbandonedIsReplaced(t *testing.T) {
 		l := p.Lane()
 		for _, signal := range []Signal{Unreachable, Abandoned, OK} {
 			acquire(t, l).Release(Result{Signal: signal})
-			if s := p.State(); (s.PausedFor == Lost) != (signal != OK) {
+			if s := p.Snapshot(); (s.PausedFor == Lost) != (signal != OK) {
 				t.Errorf("after signal %d: %+v", signal, s)
 			}
 		}
@@ -87,7 +87,7 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 		permit.Release(Result{})
 		permit.Release(Result{Signal: Unreachable}) // only the first counts
 		acquire(t, other).Release(Result{})
-		if s := p.State(); s.InFlight != 0 || s.PausedFor != "" {
+		if s := p.Snapshot(); s.InFlight != 0 || s.PausedFor != "" {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -119,7 +119,7 @@ func TestNoPermitIsLost(t *testing.T) {
 	if failed.Load() > 0 {
 		t.Errorf("more than %d permits were out", most)
 	}
-	if s := p.State(); s.InFlight != 0 {
+	if s := p.Snapshot(); s.InFlight != 0 {
 		t.Errorf("%+v", s)
 	}
 	acquire(t, p.Lane()).Release(Result{})

@@ -69,7 +69,7 @@ func TestAnswersOfAnotherKind(t *testing.T) {
 			if a := w.rewrite(t.Context(), object); a.outcome != sweep.NoOutcome {
 				t.Errorf("a rewrite with a dry run has the outcome %v", a.outcome)
 			}
-			w.rehearsals.Store("", &rehearsed{way: mergeWay, next: math.MaxInt})
+			w.waysByNamespace.Store("", &namespaceWay{way: mergeWay, next: math.MaxInt})
 			if a := w.rewrite(t.Context(), object); a.outcome != sweep.NoOutcome {
 				t.Errorf("a rewrite has the outcome %v", a.outcome)
 			}
@@ -113,11 +113,11 @@ func TestObjectThatIsCutOff(t *testing.T) {
 				t.Fatal(err)
 			}
 			w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1")}, "")
-			w.rehearsals.Store("", &rehearsed{way: mergeWay, next: math.MaxInt})
+			w.waysByNamespace.Store("", &namespaceWay{way: mergeWay, next: math.MaxInt})
 			for tries, want := range []failureKind{test.kind, test.kind, test.kind, test.after} {
 				object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: "4", Tries: tries}
 				w.keepOriginal(object, &metav1.PartialObjectMetadata{}, nil)
-				for _, rewrite := range []func(context.Context, *sweep.Object) attempt{w.rewrite, w.rewriteNamed} {
+				for _, rewrite := range []func(context.Context, *sweep.Object) tryResult{w.rewrite, w.rewriteNamed} {
 					if a := rewrite(t.Context(), object); a.outcome != sweep.NoOutcome || a.failure.kind != want {
 						t.Errorf("after %d tries the failure is %v, want %v", tries, a.failure.kind, want)
 					}
@@ -159,7 +159,7 @@ func TestFailuresOfAggregatedServers(t *testing.T) {
 				storageversion.Custom: test.direct, storageversion.Aggregated: test.through,
 			} {
 				w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1"), Class: class}, "")
-				w.rehearsals.Store("", &rehearsed{way: mergeWay, next: math.MaxInt})
+				w.waysByNamespace.Store("", &namespaceWay{way: mergeWay, next: math.MaxInt})
 				object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: "4"}
 				w.keepOriginal(object, &metav1.PartialObjectMetadata{}, nil)
 				a := w.rewrite(t.Context(), object)
@@ -175,14 +175,14 @@ func TestFailuresOfAggregatedServers(t *testing.T) {
 func TestAggregatedServerThatAsksToWait(t *testing.T) {
 	const wait = 20 * time.Second
 	early := 0
-	r := newFakeRun(50, func(_ string, _ int, now time.Time) attempt {
+	r := newFakeRun(50, func(_ string, _ int, now time.Time) tryResult {
 		if left := wait - now.Sub(noon); left > 0 {
 			early++
 			a := failing(aggregatedAway)
 			a.failure.retryAfter = left
 			return a
 		}
-		return attempt{outcome: sweep.Rewritten}
+		return tryResult{outcome: sweep.Rewritten}
 	})
 	r.lane = pacer.New(pacer.Options{MaxConcurrent: 1, Unpaced: true, Clock: r.fake}).Lane()
 	if err := r.play(t, time.Minute); err != nil {

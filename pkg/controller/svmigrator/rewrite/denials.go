@@ -27,8 +27,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 )
 
-// refusals are the objects that were denied for one reason that may concern all objects of the resource.
-type refusals struct {
+// commonDenials are the objects that were denied for one reason that may concern all objects of the resource.
+type commonDenials struct {
 	objects    int
 	namespaces sets.Set[string]
 	last       Failure
@@ -37,27 +37,27 @@ type refusals struct {
 // add adds an object, and reports whether there are enough denials to expect the same for all objects. If rewrites
 // would change the objects, these must be of several namespaces, or of none: a webhook or policy may be for one
 // namespace only. A missing permission concerns all namespaces.
-func (f *refusals) add(a attempt) (enough bool) {
-	f.objects, f.last = f.objects+1, a.failure
-	if f.namespaces == nil {
-		f.namespaces = sets.Set[string]{}
+func (d *commonDenials) add(a tryResult) (enough bool) {
+	d.objects, d.last = d.objects+1, a.failure
+	if d.namespaces == nil {
+		d.namespaces = sets.Set[string]{}
 	}
-	f.namespaces.Insert(a.object.Namespace)
-	all := !a.failure.changes || a.object.Namespace == "" || len(f.namespaces) > 1
-	return f.objects >= refusedAtLeast && all
+	d.namespaces.Insert(a.object.Namespace)
+	all := !a.failure.deniedForChange || a.object.Namespace == "" || len(d.namespaces) > 1
+	return d.objects >= commonDenialsAtLeast && all
 }
 
-// checkAllRefused returns an error if the answers so far show that this program cannot write any object of the
+// checkCommonDenials returns an error if the answers so far show that this program cannot write any object of the
 // resource: because a rewrite would change them, or because the permission is missing.
-func (r *sweepRunner) checkAllRefused(a attempt) error {
-	var row *refusals
+func (r *sweepRunner) checkCommonDenials(a tryResult) error {
+	var row *commonDenials
 	switch {
 	case r.retriesDenied():
 		return nil
-	case a.failure.changes:
-		row = &r.changing
+	case a.failure.deniedForChange:
+		row = &r.deniedForChange
 	case a.outcome == sweep.Denied && a.failure.lacksPermission("get", "patch"):
-		row = &r.forbidden
+		row = &r.deniedForPermission
 	default:
 		return nil
 	}
@@ -70,7 +70,7 @@ func (r *sweepRunner) checkAllRefused(a attempt) error {
 // checkAllDenied returns an error if all objects were denied for one of these reasons.
 func (r *sweepRunner) checkAllDenied() error {
 	denied := int(r.sweep.Progress().Counts[sweep.Denied])
-	for _, row := range []refusals{r.changing, r.forbidden} {
+	for _, row := range []commonDenials{r.deniedForChange, r.deniedForPermission} {
 		if denied > 0 && row.objects >= denied && !r.othersStored() {
 			return row.permanentError("")
 		}
@@ -79,14 +79,14 @@ func (r *sweepRunner) checkAllDenied() error {
 }
 
 // permanentError returns the error that ends the run. tried says how many objects were tried, if that is not all.
-func (f *refusals) permanentError(tried string) error {
-	if f.last.changes {
-		failure := f.last
-		failure.kind = changing
+func (d *commonDenials) permanentError(tried string) error {
+	if d.last.deniedForChange {
+		failure := d.last
+		failure.kind = changesObject
 		return failure.permanentError()
 	}
 	return &PermanentError{migrationv1alpha1.MigrationReasonRewritesRefused, fmt.Sprintf(
-		"The API server refuses to rewrite any object%s: %s%s", tried, f.last, f.last.remedy())}
+		"The API server refuses to rewrite any object%s: %s%s", tried, d.last, d.last.remedy())}
 }
 
 // othersStored reports whether other objects are known to be stored in the target encoding. Then what concerns an
@@ -106,6 +106,6 @@ func (r *sweepRunner) givesUpOn(object *sweep.Object, now time.Time) bool {
 	if object.Failures < giveUpFailures || failing < giveUpTime {
 		return false
 	}
-	fewLeft := r.sweep.Unfinished() <= giveUpMost && r.sweep.Stored() > 0
+	fewLeft := r.sweep.UnfinishedInChunk() <= giveUpMost && r.sweep.StoredInChunk() > 0
 	return fewLeft || r.impatient || failing >= outageAtMost
 }

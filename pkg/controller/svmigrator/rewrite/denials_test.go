@@ -32,9 +32,10 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 )
 
-// fencedAttempt is what becomes of an object that the fence lets nobody change.
-func fencedAttempt() attempt {
-	return attempt{outcome: sweep.Denied, failure: Failure{kind: refused, message: "would change", changes: true}}
+// fencedTry is what becomes of an object that the fence lets nobody change.
+func fencedTry() tryResult {
+	failure := Failure{kind: refused, message: "would change", deniedForChange: true}
+	return tryResult{outcome: sweep.Denied, failure: failure}
 }
 
 // TestTheFenceDeniesObjects wants other objects to be rewritten, unless a rule changes all of them.
@@ -74,10 +75,10 @@ func TestTheFenceDeniesObjects(t *testing.T) {
 				r.task.Only = []migrationv1alpha1.DeniedObject{{}}
 			}
 			tried := 0
-			r.answer = func(name string, n int, now time.Time) attempt {
+			r.answer = func(name string, n int, now time.Time) tryResult {
 				tried++
 				if i, _ := strconv.Atoi(strings.TrimPrefix(name, "object-")); i >= test.from && i < test.to {
-					return fencedAttempt()
+					return fencedTry()
 				}
 				return fine(name, n, now)
 			}
@@ -113,11 +114,11 @@ func TestPermissionThatIsMissing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newFakeRun(5, func(name string, n int, now time.Time) attempt {
+			r := newFakeRun(5, func(name string, n int, now time.Time) tryResult {
 				if name == test.allowed {
 					return fine(name, n, now)
 				}
-				return attempt{outcome: sweep.Denied, failure: Failure{kind: refused, reason: metav1.StatusReasonForbidden,
+				return tryResult{outcome: sweep.Denied, failure: Failure{kind: refused, reason: metav1.StatusReasonForbidden,
 					message: `user "manager" cannot ` + test.verb + ` resource "widgets"`}}
 			})
 			if test.only {
@@ -139,7 +140,7 @@ func TestPermissionThatIsMissing(t *testing.T) {
 // TestOneObjectThatFailsIsGivenUpOnAlthoughOthersWait has runs that end early, again and again.
 func TestOneObjectThatFailsIsGivenUpOnAlthoughOthersWait(t *testing.T) {
 	t.Parallel()
-	r := newFakeRun(20, func(name string, n int, now time.Time) attempt {
+	r := newFakeRun(20, func(name string, n int, now time.Time) tryResult {
 		if name == "object-07" {
 			return failing(internal)
 		}
@@ -165,7 +166,7 @@ func TestFailuresBeforeAnInterruptionDoNotCount(t *testing.T) {
 	t.Parallel()
 	interrupted := noon.Add(10 * time.Second)
 	again := interrupted.Add(2 * outageAtMost)
-	r := newFakeRun(40, func(name string, n int, now time.Time) attempt {
+	r := newFakeRun(40, func(name string, n int, now time.Time) tryResult {
 		if now.Before(again.Add(time.Minute)) {
 			return failing(internal)
 		}
@@ -207,7 +208,7 @@ func TestFailuresOfObjectsInFlightDoNotCount(t *testing.T) {
 // TestSecondSweepInAnOutage lists all objects again. It must not take objects for denied because of an outage.
 func TestSecondSweepInAnOutage(t *testing.T) {
 	t.Parallel()
-	r := newFakeRun(40, func(name string, n int, now time.Time) attempt {
+	r := newFakeRun(40, func(name string, n int, now time.Time) tryResult {
 		if now.Before(noon.Add(10 * time.Minute)) {
 			return failing(internal)
 		}
@@ -227,12 +228,12 @@ func TestSecondSweepInAnOutage(t *testing.T) {
 func TestPermissionsAfterAnOutage(t *testing.T) {
 	const tries = 6 // They take longer than such refusals may last.
 	for _, outage := range []failureKind{unreachable, internal} {
-		r := newFakeRun(20, func(name string, n int, now time.Time) attempt {
+		r := newFakeRun(20, func(name string, n int, now time.Time) tryResult {
 			switch {
 			case n < tries:
 				return failing(outage)
 			case n == tries:
-				return attempt{outcome: sweep.Denied, failure: Failure{kind: refused, reason: metav1.StatusReasonForbidden,
+				return tryResult{outcome: sweep.Denied, failure: Failure{kind: refused, reason: metav1.StatusReasonForbidden,
 					message: `widgets "a" is forbidden: User "svm" cannot patch resource "widgets"`}}
 			default:
 				return fine(name, n, now)
@@ -247,7 +248,7 @@ func TestPermissionsAfterAnOutage(t *testing.T) {
 // TestPermissionsThatAreNotKnownYet has an API server that refuses everything until it has read its roles.
 func TestPermissionsThatAreNotKnownYet(t *testing.T) {
 	const objects = 200
-	forbidden := attempt{outcome: sweep.Denied, failure: Failure{kind: refused, reason: metav1.StatusReasonForbidden,
+	forbidden := tryResult{outcome: sweep.Denied, failure: Failure{kind: refused, reason: metav1.StatusReasonForbidden,
 		message: `widgets "a" is forbidden: User "svm" cannot patch resource "widgets"`}}
 	for name, test := range map[string]struct {
 		lasts                  time.Duration
@@ -255,11 +256,11 @@ func TestPermissionsThatAreNotKnownYet(t *testing.T) {
 		denied, most, requests int64
 	}{
 		"a moment":            {3 * time.Second, "", 0, 0, objects + 50},
-		"for good":            {time.Hour, "", refusedAtLeast, 2 * refusedAtLeast, 5 * objects},
+		"for good":            {time.Hour, "", commonDenialsAtLeast, 2 * commonDenialsAtLeast, 5 * objects},
 		"one object for good": {time.Hour, "object-07", 1, 1, objects + 10},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newFakeRun(objects, func(name string, n int, now time.Time) attempt {
+			r := newFakeRun(objects, func(name string, n int, now time.Time) tryResult {
 				if now.Before(noon.Add(test.lasts)) && (test.only == "" || test.only == name) {
 					return forbidden
 				}
@@ -286,13 +287,13 @@ func TestPermissionsThatAreNotKnownYet(t *testing.T) {
 // TestServerThatStaysUnready has an admission plugin that never becomes ready. Only the first object waits for it.
 func TestServerThatStaysUnready(t *testing.T) {
 	const objects = 200
-	unready := attempt{outcome: sweep.Denied, failure: Failure{kind: refused, reason: metav1.StatusReasonForbidden,
+	unready := tryResult{outcome: sweep.Denied, failure: Failure{kind: refused, reason: metav1.StatusReasonForbidden,
 		message: `widgets "a" is forbidden: not yet ready to handle request`}}
-	for _, state := range []State{Rewriting, RetryingDenied} {
-		r := newFakeRun(objects, func(string, int, time.Time) attempt { return unready })
-		r.normal = state
+	for _, phase := range []Phase{Rewriting, RetryingDenied} {
+		r := newFakeRun(objects, func(string, int, time.Time) tryResult { return unready })
+		r.normal = phase
 		if err := r.play(t, 2*time.Minute); err != nil || r.sweep.Progress().Counts[sweep.Denied] != objects {
-			t.Errorf("%s: it ended with %v and %v", state, err, r.sweep.Progress().Counts)
+			t.Errorf("%s: it ended with %v and %v", phase, err, r.sweep.Progress().Counts)
 		}
 	}
 }

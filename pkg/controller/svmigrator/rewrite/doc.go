@@ -24,10 +24,10 @@ limitations under the License.
 //  2. It sends a merge patch for each object, as fast as package pacer allows (runner.go, object.go), and classifies
 //     errors (failure.go). Each object gets one outcome. A request whose failure may pass is repeated. Dry runs in each
 //     namespace, and the metadata in each answer, show whether admission changes what is written. If it does, the run
-//     ends (rehearsal.go).
+//     ends (ways.go).
 //  3. It tries the denied objects once more when all others are done (engine.go).
 //
-// The caller decides whether objects may be written at all, stores positions, and shows the [State] to people. It stops
+// The caller decides whether objects may be written at all, stores positions, and shows the [Phase] to people. It stops
 // a run by ending the context. It may call Run again with the same Task: objects that have outcomes are not written
 // again.
 package rewrite

@@ -47,9 +47,9 @@ type Migration interface {
 	// request is needed. After the list had to begin anew, and in the second try of denied objects, it is not called for
 	// objects that the list shows to be current: they may have been counted before.
 	ObjectDone(result Result)
-	// ReportState is called at most four times a second, and when the run begins to retry denied objects. It must return
+	// ReportPhase is called at most four times a second, and when the run begins to retry denied objects. It must return
 	// soon.
-	ReportState(ctx context.Context, report Report)
+	ReportPhase(ctx context.Context, report Report)
 	// MustYield reports whether other migrations wait. A run without progress then ends with ErrStuck.
 	MustYield() bool
 }
@@ -58,8 +58,8 @@ type Migration interface {
 type Result struct {
 	Object  *sweep.Object
 	Outcome sweep.Outcome
-	// Refusal says why the object is not rewritten if the outcome is Denied. Mostly it is the answer of the API server.
-	Refusal Failure
+	// Denial says why the object is not rewritten if the outcome is Denied. Mostly it is the answer of the API server.
+	Denial Failure
 	// Final means that the object is not tried again.
 	Final bool
 }
@@ -77,9 +77,9 @@ type Resource struct {
 	// Schemas are the schemas of a custom resource, otherwise nil. They show which fields API servers drop, and which
 	// defaults they add, when they store an object in another version than before.
 	Schemas *documents.Schemas
-	// ReadServed reads the served versions from the CustomResourceDefinition on the API server. Entries of managedFields
-	// in other versions are dropped. If it is nil, no entry is dropped.
-	ReadServed func(ctx context.Context) ([]string, error)
+	// ReadServedVersions reads the served versions from the CustomResourceDefinition on the API server. Entries of
+	// managedFields in other versions are dropped. If it is nil, no entry is dropped.
+	ReadServedVersions func(ctx context.Context) ([]string, error)
 	// DryRun sends each rewrite as a dry run, which stores nothing.
 	DryRun bool
 }
@@ -90,9 +90,9 @@ type Engine struct {
 	pacer     *pacer.Pacer
 	clock     clock.WithTicker
 	chunkSize int64
-	// whole is a semaphore: it has one element for each object that is being compared as a whole, and room for as many as
-	// may be in memory at once.
-	whole chan struct{}
+	// compareSlots is a semaphore: it has one element for each object that is being compared as a whole, and room for as
+	// many as may be in memory at once.
+	compareSlots chan struct{}
 }
 
 // NewEngine returns an engine that lists chunkSize objects at a time.
@@ -102,7 +102,7 @@ func NewEngine(config *rest.Config, pace *pacer.Pacer, clk clock.WithTicker, chu
 		return nil, err
 	}
 	return &Engine{
-		client: client, pacer: pace, clock: clk, chunkSize: chunkSize, whole: make(chan struct{}, wholeObjects),
+		client: client, pacer: pace, clock: clk, chunkSize: chunkSize, compareSlots: make(chan struct{}, maxComparedObjects),
 	}, nil
 }
 
@@ -125,11 +125,11 @@ func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migra
 	lane := e.pacer.Lane()
 	defer lane.Close()
 	task.Begin(e.clock.Now())
-	if !task.swept.Complete() {
-		w := e.newRewriter(resource, task.swept.Position().Baseline)
+	if !task.fullSweep.Complete() {
+		w := e.newRewriter(resource, task.fullSweep.Position().Baseline)
 		r := &sweepRunner{
 			clock: e.clock, lane: lane, task: task, migration: m, normal: Rewriting,
-			sweep: task.swept, list: e.lister(w), rewrite: w.rewrite,
+			sweep: task.fullSweep, list: e.lister(w), rewrite: w.rewrite,
 		}
 		if task.Only != nil {
 			r.list, r.rewrite = listNamed(task.Only), w.rewriteNamed
@@ -147,7 +147,8 @@ func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migra
 
 func (e *Engine) newRewriter(resource Resource, baseline string) *rewriter {
 	w := &rewriter{
-		client: e.client, clock: e.clock, whole: e.whole, resource: resource, baseline: baseline, ways: []patchWay{mergeWay},
+		client: e.client, clock: e.clock, compareSlots: e.compareSlots, resource: resource, baseline: baseline,
+		ways: []patchWay{mergeWay},
 	}
 	if resource.Class == storageversion.BuiltIn && !hasUntypedParts(resource.GroupResource()) {
 		w.ways = append(w.ways, typedWay)
@@ -165,12 +166,12 @@ func (e *Engine) newRewriter(resource Resource, baseline string) *rewriter {
 // resource has a status subresource, the patch goes there: the API server encodes the whole object anew, and admission
 // rules that match only the resource itself do not apply. If the first patch went there, this one goes to the resource.
 func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, resource Resource, m Migration) error {
-	swept := task.swept.Position()
-	denied := swept.Counts[sweep.Denied]
+	position := task.fullSweep.Position()
+	denied := position.Counts[sweep.Denied]
 	if denied == 0 {
 		return nil
 	}
-	w := e.newRewriter(resource, swept.Baseline)
+	w := e.newRewriter(resource, position.Baseline)
 	w.deniedBefore = true
 	if resource.RetryStatus {
 		w.ways = []patchWay{statusWay}
@@ -180,12 +181,12 @@ func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, 
 	}
 	r := &sweepRunner{clock: e.clock, lane: lane, task: task, migration: m, normal: RetryingDenied}
 	from := sweep.Position{}
-	if denied <= int64(len(swept.Denied)) {
-		r.list, r.rewrite, r.impatient = listNamed(swept.Denied), w.rewriteNamed, true
+	if denied <= int64(len(position.Denied)) {
+		r.list, r.rewrite, r.impatient = listNamed(position.Denied), w.rewriteNamed, true
 	} else {
 		// The position does not name all denied objects, so list all objects again. The sweep does not rewrite those that
 		// were written after the baseline.
-		from.Baseline = swept.Baseline
+		from.Baseline = position.Baseline
 		r.list, r.rewrite = e.lister(w), w.rewrite
 	}
 	if task.deniedSweep == nil {
@@ -193,21 +194,21 @@ func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, 
 	}
 	r.sweep = task.deniedSweep
 	if !task.Stuck() {
-		task.state = RetryingDenied
-		m.ReportState(ctx, Report{State: RetryingDenied})
+		task.phase = RetryingDenied
+		m.ReportPhase(ctx, Report{Phase: RetryingDenied})
 	}
 	if err := r.run(ctx); err != nil {
 		return err
 	}
 	second := task.deniedSweep.Position()
-	swept.Counts = mergeRetried(swept.Counts, second.Counts)
-	swept.Retried += second.Retried
+	position.Counts = mergeRetried(position.Counts, second.Counts)
+	position.Retried += second.Retried
 	if second.Counts[sweep.Denied] <= denied { // Otherwise the second sweep also denied objects that the first one stored.
-		swept.Denied = second.Denied
+		position.Denied = second.Denied
 	}
 	klog.FromContext(ctx).Info("Tried denied objects once more",
-		"before", denied, "after", swept.Counts[sweep.Denied], "status", resource.RetryStatus)
-	return m.SavePosition(ctx, swept)
+		"before", denied, "after", position.Counts[sweep.Denied], "status", resource.RetryStatus)
+	return m.SavePosition(ctx, position)
 }
 
 // listNamed returns a function that lists the denied objects as one chunk.

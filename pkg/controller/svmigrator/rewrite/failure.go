@@ -72,8 +72,8 @@ const (
 	unsupported failureKind = "Unsupported"
 	// refused: the API server will give the same answer until the object or the rules change.
 	refused failureKind = "Refused"
-	// changing: the rewrite changes more than the encoding, or would change more if the fence did not deny it.
-	changing failureKind = "Changing"
+	// changesObject: the rewrite changes more than the encoding, or would change more if the fence did not deny it.
+	changesObject failureKind = "Changing"
 )
 
 // Failure is an error of an API server, or on the way to it, with what it means.
@@ -88,10 +88,10 @@ type Failure struct {
 	timedOut bool
 	// retryAfter is how long the API server asks clients to wait, at most pacer.MaxRetryAfter.
 	retryAfter time.Duration
-	// verdict means that admission gave the answer.
-	verdict bool
-	// changes means that the object is denied because a rewrite would change it. Others may be the same.
-	changes bool
+	// byAdmission means that admission gave the answer.
+	byAdmission bool
+	// deniedForChange means that the object is denied because a rewrite would change it. Others may be the same.
+	deniedForChange bool
 	// token continues the list whose token expired. It is empty if the server gave none.
 	token string
 }
@@ -110,10 +110,10 @@ func Classify(err error, name string) Failure {
 		f.retryAfter = min(time.Duration(seconds)*time.Second, pacer.MaxRetryAfter)
 	}
 	denied := name != "" && controller.DeniedByAdmission(status)
-	f.verdict = denied
+	f.byAdmission = denied
 	switch code := int(status.Code); {
 	case fence.Denies(status.Message):
-		f.kind = changing
+		f.kind = changesObject
 	case denied && (code == http.StatusTooManyRequests || code >= http.StatusInternalServerError):
 		f.kind = internal
 	case denied:
@@ -189,7 +189,7 @@ func classifyUnanswered(err error) Failure {
 // lacksPermission reports whether this program is not allowed to use one of the verbs on objects of the resource.
 func (f Failure) lacksPermission(verbs ...string) bool {
 	named := func(verb string) bool { return strings.Contains(f.message, " cannot "+verb+" resource ") }
-	return f.kind == refused && f.reason == metav1.StatusReasonForbidden && !f.verdict &&
+	return f.kind == refused && f.reason == metav1.StatusReasonForbidden && !f.byAdmission &&
 		slices.ContainsFunc(verbs, named)
 }
 
@@ -249,7 +249,7 @@ var consequences = map[failureKind]consequence{
 		"The resource is not served any more"}},
 	unsupported: {atOnce: true, ends: PermanentError{migrationv1alpha1.MigrationReasonVerbsNotSupported,
 		"The API server cannot rewrite objects of the resource in the way that a migration does"}},
-	changing: {atOnce: true, ends: PermanentError{migrationv1alpha1.MigrationReasonRewritesChangeObjects,
+	changesObject: {atOnce: true, ends: PermanentError{migrationv1alpha1.MigrationReasonRewritesChangeObjects,
 		"Writing the objects changes more than their encoding"}},
 }
 

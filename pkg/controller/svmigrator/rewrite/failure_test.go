@@ -125,7 +125,7 @@ func TestClassify(t *testing.T) {
 		},
 		"the fence refuses a change": {
 			err:    fenced("svm-controller-manager may only send writes that change nothing"),
-			object: "w", want: Failure{kind: changing},
+			object: "w", want: Failure{kind: changesObject},
 		},
 		"the fence cannot be evaluated": {
 			err: fenced("expression 'x' resulted in error: y"), object: "w", want: Failure{kind: refused},

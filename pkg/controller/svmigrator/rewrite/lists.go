@@ -129,7 +129,7 @@ func (e *Engine) lister(w *rewriter) func(ctx context.Context, token string) (sw
 			}
 			entries := item.ManagedFields
 			w.keepOriginal(object, item, served)
-			if object.Unclean {
+			if object.NeedsCleaning {
 				entries = object.Extra.(*original).managedFields
 			}
 			chunk.Versions = w.countVersions(chunk.Versions, entries)

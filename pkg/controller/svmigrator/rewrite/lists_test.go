@@ -99,14 +99,14 @@ func TestListThatDoesNotEnd(t *testing.T) {
 
 // TestObjectsThatNeedNoRewriteHaveAnOutcome lists objects of which the second was written after the baseline.
 func TestObjectsThatNeedNoRewriteHaveAnOutcome(t *testing.T) {
-	for state, want := range map[State][]Result{
+	for phase, want := range map[Phase][]Result{
 		Rewriting:      {{Outcome: sweep.WrittenByOthers}, {Outcome: sweep.Rewritten}},
 		RetryingDenied: {{Outcome: sweep.Rewritten, Final: true}}, // The second has an outcome from the first sweep.
 	} {
-		t.Run(string(state), func(t *testing.T) {
+		t.Run(string(phase), func(t *testing.T) {
 			t.Parallel()
 			r := newFakeRun(0, fine)
-			r.normal = state
+			r.normal = phase
 			r.list = func(context.Context, string) (sweep.Chunk, error) {
 				return sweep.Chunk{ResourceVersion: "5", Objects: []*sweep.Object{
 					{Name: "older", ResourceVersion: "4"}, {Name: "newer", ResourceVersion: "6"},
@@ -118,7 +118,7 @@ func TestObjectsThatNeedNoRewriteHaveAnOutcome(t *testing.T) {
 			for i := range r.results {
 				r.results[i].Object = nil
 			}
-			if diff := cmp.Diff(want, r.results, cmpopts.IgnoreFields(Result{}, "Refusal")); diff != "" {
+			if diff := cmp.Diff(want, r.results, cmpopts.IgnoreFields(Result{}, "Denial")); diff != "" {
 				t.Errorf("results (-want +got):\n%s", diff)
 			}
 		})

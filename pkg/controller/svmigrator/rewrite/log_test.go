@@ -32,8 +32,8 @@ import (
 // TestLogOfManyDeniedObjects bounds what one run logs, and what the status names, however many objects are denied.
 func TestLogOfManyDeniedObjects(t *testing.T) {
 	const denied = 10 * maxDenialLines
-	r := newFakeRun(denied, func(string, int, time.Time) attempt {
-		return attempt{outcome: sweep.Denied, failure: Failure{kind: refused, message: strings.Repeat("no ", 1000)}}
+	r := newFakeRun(denied, func(string, int, time.Time) tryResult {
+		return tryResult{outcome: sweep.Denied, failure: Failure{kind: refused, message: strings.Repeat("no ", 1000)}}
 	})
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(0)))
 	if err := r.playIn(klog.NewContext(t.Context(), logger), time.Hour); err != nil {

@@ -37,10 +37,10 @@ var errDefinitionUnread = errors.New("reading the CustomResourceDefinition")
 // can have been written by then: an API server serves a version only after the definition says so. If somebody writes
 // an entry later, the rewrite fails with a conflict.
 func (r *rewriter) versionsToKeep(ctx context.Context) ([]string, error) {
-	if r.resource.ReadServed == nil {
+	if r.resource.ReadServedVersions == nil {
 		return nil, nil
 	}
-	served, err := r.resource.ReadServed(ctx)
+	served, err := r.resource.ReadServedVersions(ctx)
 	if err != nil && ctx.Err() == nil {
 		err = fmt.Errorf("%w: %v", errDefinitionUnread, err) // It must not count as an answer about an object.
 	}

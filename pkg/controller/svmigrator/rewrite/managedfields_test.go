@@ -70,7 +70,7 @@ func TestEntriesOfVersionsThatAreServedAnew(t *testing.T) {
 	}
 	w := e.newRewriter(Resource{
 		GroupVersionResource: widgets.WithVersion("v2"), Class: storageversion.Custom,
-		ReadServed: func(context.Context) ([]string, error) { return slices.Clone(served), nil },
+		ReadServedVersions: func(context.Context) ([]string, error) { return slices.Clone(served), nil },
 	}, "")
 	check := func(object *sweep.Object, want ...string) {
 		t.Helper()
@@ -92,11 +92,11 @@ func TestEntriesOfVersionsThatAreServedAnew(t *testing.T) {
 	}
 	check(chunk.Objects[0], "v2", "v3", "v4")
 
-	w.resource.ReadServed = func(context.Context) ([]string, error) {
+	w.resource.ReadServedVersions = func(context.Context) ([]string, error) {
 		return nil, apierrors.NewTooManyRequests("later", 7)
 	}
 	_, a := w.read(t.Context(), chunk.Objects[0])
 	if a.outcome != sweep.NoOutcome || a.failure.kind != definitionUnread || a.paceResult().Signal != pacer.OK {
-		t.Errorf("the definition cannot be read, and the attempt is %+v", a)
+		t.Errorf("the definition cannot be read, and the result is %+v", a)
 	}
 }

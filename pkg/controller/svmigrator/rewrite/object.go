@@ -50,17 +50,17 @@ type rewriter struct {
 	resource Resource
 	clock    clock.PassiveClock
 	// ways are those in which the patch may be sent. A rewrite uses the first one that changes nothing.
-	ways  []patchWay
-	whole chan struct{} // see Engine
+	ways         []patchWay
+	compareSlots chan struct{} // see Engine
 	// deniedBefore means that the objects were denied before. If a dry run shows a change then, they stay denied.
-	deniedBefore bool
-	rehearsals   sync.Map // the *rehearsed of each namespace
+	deniedBefore    bool
+	waysByNamespace sync.Map // the *namespaceWay of each namespace
 	// baseline is the resource version of the first list.
 	baseline string
 }
 
-// attempt is the result of one request to rewrite an object.
-type attempt struct {
+// tryResult is the result of one request to rewrite an object.
+type tryResult struct {
 	object *sweep.Object
 	// outcome is NoOutcome if the object has to be tried again. failure says why, or why the object was denied.
 	outcome sweep.Outcome
@@ -72,8 +72,8 @@ type attempt struct {
 	revision int64
 }
 
-// paceResult returns what the attempt shows the pacer.
-func (a attempt) paceResult() pacer.Result {
+// paceResult returns what the result shows the pacer.
+func (a tryResult) paceResult() pacer.Result {
 	r := pacer.Result{Latency: a.latency, Revision: a.revision, Signal: consequences[a.failure.kind].signal}
 	if r.Signal == pacer.Overloaded {
 		r.RetryAfter = a.failure.retryAfter
@@ -89,8 +89,8 @@ type patchedMetadata struct {
 }
 
 // rewrite writes an object as it was listed.
-func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
-	a := attempt{object: object}
+func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) tryResult {
+	a := tryResult{object: object}
 	before := object.Extra.(*original)
 	fields := patchedMetadata{object.UID, object.ResourceVersion, before.managedFields}
 	body, err := json.Marshal(map[string]any{"metadata": fields})
@@ -118,13 +118,13 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 // means that the fence has denied the rewrite before.
 func (r *rewriter) tryRewrite(
 	ctx context.Context, object *sweep.Object, body []byte, fenced bool,
-) (attempt, error) {
-	way, changed, err := r.rehearse(ctx, object, body, fenced)
+) (tryResult, error) {
+	way, changed, err := r.chooseWay(ctx, object, body, fenced)
 	switch {
 	case changed != "":
 		return r.wouldChange(object, changed), nil
 	case errors.Is(err, errWritten):
-		return attempt{object: object, outcome: sweep.WrittenByOthers}, nil
+		return tryResult{object: object, outcome: sweep.WrittenByOthers}, nil
 	case err != nil:
 		return r.failed(ctx, object, err), nil
 	}
@@ -135,21 +135,21 @@ func (r *rewriter) tryRewrite(
 	started := r.clock.Now()
 	written, err := answerOf[*metav1.PartialObjectMetadata](request.Do(ctx))
 	if err != nil {
-		return attempt{}, err
+		return tryResult{}, err
 	}
 	return r.accepted(object, written, r.clock.Since(started)), nil
 }
 
-// failed returns the attempt for an object whose write, or the dry run before it, has failed.
-func (r *rewriter) failed(ctx context.Context, object *sweep.Object, err error) attempt {
-	a := attempt{object: object}
+// failed returns the result for an object whose write, or the dry run before it, has failed.
+func (r *rewriter) failed(ctx context.Context, object *sweep.Object, err error) tryResult {
+	a := tryResult{object: object}
 	if ctx.Err() != nil {
 		a.failure.kind = interrupted
 		return a
 	}
 	a.failure = r.classify(ctx, object, err)
 	switch c := consequences[a.failure.kind]; {
-	case a.failure.kind == changing:
+	case a.failure.kind == changesObject:
 		return r.wouldChange(object, fencedOff)
 	case c.denies:
 		a.outcome = sweep.Denied
@@ -163,12 +163,12 @@ func (r *rewriter) failed(ctx context.Context, object *sweep.Object, err error) 
 	return a
 }
 
-// accepted returns the attempt for an object whose write the API server accepted. It compares the metadata in the
+// accepted returns the result for an object whose write the API server accepted. It compares the metadata in the
 // answer with the metadata that was listed.
 func (r *rewriter) accepted(
 	object *sweep.Object, written *metav1.PartialObjectMetadata, latency time.Duration,
-) attempt {
-	a := attempt{object: object, outcome: sweep.Rewritten, latency: latency}
+) tryResult {
+	a := tryResult{object: object, outcome: sweep.Rewritten, latency: latency}
 	if written.ResourceVersion == object.ResourceVersion {
 		a.outcome = sweep.AlreadyCurrent
 		if !r.resource.DryRun { // A dry run stores nothing, so its answer always has the version of before.
@@ -177,16 +177,16 @@ func (r *rewriter) accepted(
 	}
 	a.revision = r.revision(written)
 	before := object.Extra.(*original)
-	does, changed := "has changed", before.differs(fingerprintOf(&written.ObjectMeta))
-	if changed == "" && before.managed && len(written.ManagedFields) == 0 {
-		does, changed = "has removed", lostFields
+	does, changed := "has changed", before.firstDifference(fingerprintOf(&written.ObjectMeta))
+	if changed == "" && before.hasManagedFields && len(written.ManagedFields) == 0 {
+		does, changed = "has removed", managedFieldsPath
 	}
 	switch {
 	case changed == "":
 	case r.resource.DryRun:
 		return r.wouldChange(object, changed)
 	default:
-		a.failure = r.changing(object, does, changed)
+		a.failure = r.changeFailure(object, does, changed)
 	}
 	return a
 }
@@ -204,7 +204,7 @@ func (r *rewriter) revision(written *metav1.PartialObjectMetadata) int64 {
 // aggregated reports whether an aggregated server has the objects.
 func (r *rewriter) aggregated() bool { return r.resource.Class == storageversion.Aggregated }
 
-// wouldChange returns the attempt for an object that a rewrite would change, as a dry run or the fence has shown. In
+// wouldChange returns the result for an object that a rewrite would change, as a dry run or the fence has shown. In
 // general it ends the run: a webhook or policy may change the next objects too, and most of them get no dry run. It
 // denies only this object in each of these cases:
 //
@@ -212,13 +212,13 @@ func (r *rewriter) aggregated() bool { return r.resource.Class == storageversion
 //   - The fence guards the next objects too. That does not count if the fence forbids the cleaning of managedFields.
 //   - Each object of the resource gets a dry run, because of new defaults.
 //   - The object was denied before.
-func (r *rewriter) wouldChange(object *sweep.Object, what string) attempt {
-	a := attempt{object: object, failure: r.changing(object, "would change", what)}
+func (r *rewriter) wouldChange(object *sweep.Object, what string) tryResult {
+	a := tryResult{object: object, failure: r.changeFailure(object, "would change", what)}
 	kept := object.Extra.(*original)
 	defaults := r.addsDefaults() && !r.resource.RetryStatus // Each object gets a dry run then.
-	if what == lostFields || what == fencedOff && kept.managedFields == nil || r.deniedBefore || defaults {
+	if what == managedFieldsPath || what == fencedOff && kept.managedFields == nil || r.deniedBefore || defaults {
 		a.outcome, a.failure.kind = sweep.Denied, refused
-		a.failure.changes = what == fencedOff && !kept.namesUndefinedVersion || defaults
+		a.failure.deniedForChange = what == fencedOff && !kept.namesUndefinedVersion || defaults
 	}
 	return a
 }
@@ -239,13 +239,13 @@ func (r *rewriter) classify(ctx context.Context, object *sweep.Object, err error
 
 // resolve reads the object to find out what a conflict or a 404 means. The answer alone proves nothing, because
 // admission may answer with these codes too.
-func (r *rewriter) resolve(ctx context.Context, object *sweep.Object, answer Failure) attempt {
+func (r *rewriter) resolve(ctx context.Context, object *sweep.Object, answer Failure) tryResult {
 	live, a := r.read(ctx, object)
 	if live == nil && a.failure.kind != refused {
 		return a
 	}
 	if live != nil && live.ResourceVersion != object.ResourceVersion {
-		if !object.Unclean {
+		if !object.NeedsCleaning {
 			a.outcome = sweep.WrittenByOthers
 			return a
 		}
@@ -260,7 +260,7 @@ func (r *rewriter) resolve(ctx context.Context, object *sweep.Object, answer Fai
 }
 
 // rewriteNamed rewrites an object that was denied earlier. Only its name and UID are known.
-func (r *rewriter) rewriteNamed(ctx context.Context, object *sweep.Object) attempt {
+func (r *rewriter) rewriteNamed(ctx context.Context, object *sweep.Object) tryResult {
 	live, a := r.read(ctx, object)
 	switch {
 	case live == nil && a.failure.kind == refused:
@@ -269,7 +269,7 @@ func (r *rewriter) rewriteNamed(ctx context.Context, object *sweep.Object) attem
 	case live == nil:
 		return a
 	}
-	if !object.Unclean && newer(r.resource.Class)(live.ResourceVersion, r.baseline) {
+	if !object.NeedsCleaning && newer(r.resource.Class)(live.ResourceVersion, r.baseline) {
 		a.outcome = sweep.WrittenByOthers
 		return a
 	}
@@ -278,9 +278,9 @@ func (r *rewriter) rewriteNamed(ctx context.Context, object *sweep.Object) attem
 }
 
 // read returns the metadata of an object, and keeps what is needed of it. If it cannot, it returns nil and the result
-// of the attempt.
-func (r *rewriter) read(ctx context.Context, object *sweep.Object) (*metav1.PartialObjectMetadata, attempt) {
-	a := attempt{object: object}
+// of the try.
+func (r *rewriter) read(ctx context.Context, object *sweep.Object) (*metav1.PartialObjectMetadata, tryResult) {
+	a := tryResult{object: object}
 	live, err := answerOf[*metav1.PartialObjectMetadata](r.get(ctx, object, acceptObject))
 	switch {
 	case err != nil && ctx.Err() != nil:

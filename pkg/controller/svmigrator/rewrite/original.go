@@ -47,8 +47,8 @@ func hashOf(value any) uint64 {
 	return h.Sum64()
 }
 
-// differs returns the first field that differs, or an empty string.
-func (f fingerprint) differs(other fingerprint) string {
+// firstDifference returns the first field that differs, or an empty string.
+func (f fingerprint) firstDifference(other fingerprint) string {
 	switch {
 	case f.labels != other.labels:
 		return ".metadata.labels"
@@ -70,8 +70,8 @@ type original struct {
 	fingerprint
 	// managedFields are the managedFields that the rewrite must write, or nil if they stay as they are.
 	managedFields []metav1.ManagedFieldsEntry
-	// managed means that it is an object of a custom resource and has managedFields.
-	managed bool
+	// hasManagedFields means that it is an object of a custom resource and has managedFields.
+	hasManagedFields bool
 	// namesUndefinedVersion means that an entry of managedFields names a version that the CustomResourceDefinition lacks,
 	// and that managedFields are not cleaned.
 	namesUndefinedVersion bool
@@ -81,12 +81,12 @@ type original struct {
 // returned.
 func (r *rewriter) keepOriginal(object *sweep.Object, live *metav1.PartialObjectMetadata, served []string) {
 	kept := &original{
-		fingerprint:   fingerprintOf(&live.ObjectMeta),
-		managedFields: r.cleaned(live, served),
-		managed:       r.resource.DefinedVersions != nil && len(live.ManagedFields) > 0,
+		fingerprint:      fingerprintOf(&live.ObjectMeta),
+		managedFields:    r.cleaned(live, served),
+		hasManagedFields: r.resource.DefinedVersions != nil && len(live.ManagedFields) > 0,
 	}
 	if served == nil {
 		kept.namesUndefinedVersion = slices.ContainsFunc(live.ManagedFields, r.namesOther(r.resource.DefinedVersions))
 	}
-	object.Extra, object.Unclean = kept, kept.managedFields != nil
+	object.Extra, object.NeedsCleaning = kept, kept.managedFields != nil
 }

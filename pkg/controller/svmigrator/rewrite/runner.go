@@ -48,9 +48,9 @@ const (
 	giveUpMost     = 10
 	outageAtMost   = 30 * time.Minute
 
-	// If refusedAtLeast rewrites lacked the permission, or would change the object, and none succeeded, the run fails and
-	// tries no other object: see refusals.
-	refusedAtLeast = 100
+	// If commonDenialsAtLeast rewrites lacked the permission, or would change the object, and none succeeded, the run
+	// fails and tries no other object: see commonDenials.
+	commonDenialsAtLeast = 100
 	// maxDenialLines is how many denied objects each run logs at the default verbosity.
 	maxDenialLines = 100
 
@@ -73,17 +73,17 @@ type sweepRunner struct {
 	lane      *pacer.Lane
 	task      *Task
 	migration Migration
-	// normal is the state while no request fails. If it is RetryingDenied, the runner saves no positions, and an object
+	// normal is the phase while no request fails. If it is RetryingDenied, the runner saves no positions, and an object
 	// that it gives up on is not tried again.
-	normal State
+	normal Phase
 	sweep  *sweep.Sweep
 	// list returns the chunk that a continue token stands for.
 	list func(ctx context.Context, token string) (sweep.Chunk, error)
 	// rewrite rewrites one object. Many goroutines call it at once.
-	rewrite func(ctx context.Context, object *sweep.Object) attempt
+	rewrite func(ctx context.Context, object *sweep.Object) tryResult
 
 	goroutines sync.WaitGroup
-	attempts   chan attempt
+	tryResults chan tryResult
 	lists      chan listing
 
 	// listTries is how often the list failed in a row.
@@ -104,9 +104,9 @@ type sweepRunner struct {
 	denials int
 	// ready means that an API server which refuses to write an object has not just started: see mayBeUnready.
 	ready bool
-	// forbidden are those that were denied because this program lacks a permission. changing are those that a rewrite
-	// would change.
-	forbidden, changing refusals
+	// deniedForPermission are those that were denied because this program lacks a permission. deniedForChange are those
+	// that a rewrite would change.
+	deniedForPermission, deniedForChange commonDenials
 	// impatient means that the runner gives up on an object even if many objects fail.
 	impatient bool
 	// endingSince is when an unbroken row of failures began that end the run if they last. It is zero if the last answer
@@ -119,7 +119,7 @@ type sweepRunner struct {
 func (r *sweepRunner) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	r.sweep.Resume(r.clock.Now())
-	r.attempts, r.lists = make(chan attempt), make(chan listing, 1)
+	r.tryResults, r.lists = make(chan tryResult), make(chan listing, 1)
 	work := make(chan *sweep.Object)
 	r.goroutines.Go(func() { r.dispatch(ctx, work) })
 	defer func() {
@@ -153,17 +153,17 @@ func (r *sweepRunner) step(ctx context.Context, work chan<- *sweep.Object, tick 
 		return context.Cause(ctx)
 	case work <- object:
 		r.sweep.Take(object, now)
-	case a := <-r.attempts:
-		return r.handleAttempt(ctx, a)
+	case a := <-r.tryResults:
+		return r.handleTry(ctx, a)
 	case l := <-r.lists:
 		return r.handleList(ctx, l)
 	case <-tick:
 		now := r.clock.Now()
 		if report, sure := r.report(now); sure {
-			r.migration.ReportState(ctx, report)
+			r.migration.ReportPhase(ctx, report)
 		}
 		if r.task.Idle(now) >= StuckAfter && r.migration.MustYield() {
-			r.task.Failing(now)
+			r.task.RecordFailing(now)
 			return ErrStuck
 		}
 	}
@@ -179,13 +179,13 @@ func (r *sweepRunner) dispatch(ctx context.Context, work <-chan *sweep.Object) {
 		case object := <-work:
 			permit, err := r.lane.Acquire(ctx)
 			if err != nil {
-				r.attempts <- attempt{object: object, failure: Failure{kind: interrupted}}
+				r.tryResults <- tryResult{object: object, failure: Failure{kind: interrupted}}
 				return
 			}
 			r.goroutines.Go(func() {
 				a := r.rewrite(ctx, object)
 				permit.Release(a.paceResult())
-				r.attempts <- a
+				r.tryResults <- a
 			})
 		}
 	}
@@ -195,7 +195,7 @@ func (r *sweepRunner) dispatch(ctx context.Context, work <-chan *sweep.Object) {
 // or was stopped.
 func (r *sweepRunner) drain(ctx context.Context) {
 	for r.sweep.InFlight() > 0 {
-		a := <-r.attempts
+		a := <-r.tryResults
 		if a.outcome != sweep.NoOutcome && !r.mayBeUnready(a, r.clock.Now()) {
 			r.done(ctx, a)
 		} else {
@@ -210,10 +210,10 @@ func (r *sweepRunner) drain(ctx context.Context) {
 func (r *sweepRunner) advance(ctx context.Context) error {
 	for {
 		position, done := r.sweep.ChunkDone()
-		if r.restart && r.sweep.Unfinished() == 0 {
+		if r.restart && r.sweep.UnfinishedInChunk() == 0 {
 			r.restart = false
 			r.sweep.Restart()
-			r.forbidden, r.changing = refusals{}, refusals{}
+			r.deniedForPermission, r.deniedForChange = commonDenials{}, commonDenials{}
 			return nil
 		}
 		if !done {
@@ -229,8 +229,8 @@ func (r *sweepRunner) advance(ctx context.Context) error {
 	}
 }
 
-// handleAttempt handles the result of one request.
-func (r *sweepRunner) handleAttempt(ctx context.Context, a attempt) error {
+// handleTry handles the result of one request.
+func (r *sweepRunner) handleTry(ctx context.Context, a tryResult) error {
 	now := r.clock.Now()
 	if a.outcome == sweep.NoOutcome {
 		return r.handleFailure(ctx, a, now)
@@ -247,11 +247,11 @@ func (r *sweepRunner) handleAttempt(ctx context.Context, a attempt) error {
 	if r.task.changed.kind != "" {
 		return r.task.changed.permanentError()
 	}
-	return r.checkAllRefused(a)
+	return r.checkCommonDenials(a)
 }
 
 // handleFailure handles a request after which the object has no outcome. In general it is tried again.
-func (r *sweepRunner) handleFailure(ctx context.Context, a attempt, now time.Time) error {
+func (r *sweepRunner) handleFailure(ctx context.Context, a tryResult, now time.Time) error {
 	if a.failure.kind == interrupted {
 		r.sweep.Return(a.object)
 		return nil
@@ -282,7 +282,7 @@ func (r *sweepRunner) handleFailure(ctx context.Context, a attempt, now time.Tim
 
 // mayBeUnready reports whether an object was refused in a way in which an API server refuses everything when it has
 // just started, and notes when that began. If one object was refused for vanishPatience, a start is not the reason.
-func (r *sweepRunner) mayBeUnready(a attempt, now time.Time) bool {
+func (r *sweepRunner) mayBeUnready(a tryResult, now time.Time) bool {
 	if a.outcome != sweep.Denied || !a.failure.unready() || r.ready {
 		return false
 	}
@@ -295,7 +295,7 @@ func (r *sweepRunner) mayBeUnready(a attempt, now time.Time) bool {
 }
 
 // retry returns when an object is tried again.
-func (r *sweepRunner) retry(ctx context.Context, a attempt, now time.Time) (next time.Time) {
+func (r *sweepRunner) retry(ctx context.Context, a tryResult, now time.Time) (next time.Time) {
 	next = now.Add(max(RetryDelay(a.object.Tries+1), a.failure.retryAfter))
 	r.sweep.Retry(a.object, next)
 	RetriedRequests.WithLabelValues(string(a.failure.kind)).Inc()
@@ -306,7 +306,7 @@ func (r *sweepRunner) retry(ctx context.Context, a attempt, now time.Time) (next
 }
 
 // done gives an object its outcome.
-func (r *sweepRunner) done(ctx context.Context, a attempt) {
+func (r *sweepRunner) done(ctx context.Context, a tryResult) {
 	logger, name := klog.FromContext(ctx), klog.KRef(a.object.Namespace, a.object.Name)
 	switch {
 	case a.outcome == sweep.Denied:
@@ -319,14 +319,14 @@ func (r *sweepRunner) done(ctx context.Context, a attempt) {
 	default:
 		logger.V(6).Info("Object done", "object", name, "outcome", a.outcome)
 	}
-	if a.failure.kind == changing {
+	if a.failure.kind == changesObject {
 		r.task.changed = a.failure
 	}
 	r.task.progressed(r.clock.Now())
 	r.sweep.Done(a.object, a.outcome,
 		truncate(a.failure.reason, migrationv1alpha1.MaxDeniedObjectReasonLength),
 		truncate(a.failure.message, migrationv1alpha1.MaxDeniedObjectMessageLength))
-	r.migration.ObjectDone(Result{Object: a.object, Outcome: a.outcome, Refusal: a.failure, Final: r.retriesDenied()})
+	r.migration.ObjectDone(Result{Object: a.object, Outcome: a.outcome, Denial: a.failure, Final: r.retriesDenied()})
 }
 
 func (r *sweepRunner) retriesDenied() bool { return r.normal == RetryingDenied }

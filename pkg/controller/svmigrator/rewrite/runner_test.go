@@ -55,7 +55,7 @@ type fakeRun struct {
 	tick time.Duration
 	// crowded means that other migrations wait.
 	crowded bool
-	answer  func(name string, n int, now time.Time) attempt
+	answer  func(name string, n int, now time.Time) tryResult
 }
 
 func (r *fakeRun) SavePosition(_ context.Context, position sweep.Position) error {
@@ -65,14 +65,14 @@ func (r *fakeRun) SavePosition(_ context.Context, position sweep.Position) error
 
 func (r *fakeRun) ObjectDone(result Result) { r.results = append(r.results, result) }
 
-func (r *fakeRun) ReportState(_ context.Context, report Report) {
+func (r *fakeRun) ReportPhase(_ context.Context, report Report) {
 	r.reports = append(r.reports, report)
 }
 
 func (r *fakeRun) MustYield() bool { return r.crowded }
 
 // newFakeRun makes a run over objects. answer says what becomes of an object at its nth try.
-func newFakeRun(objects int, answer func(name string, n int, now time.Time) attempt) *fakeRun {
+func newFakeRun(objects int, answer func(name string, n int, now time.Time) tryResult) *fakeRun {
 	clk := clocktesting.NewFakeClock(noon)
 	r := &fakeRun{fake: clk, tries: map[string]int{}, tick: 250 * time.Millisecond, answer: answer}
 	task := NewTask(storageversion.Custom, sweep.Position{})
@@ -82,7 +82,7 @@ func newFakeRun(objects int, answer func(name string, n int, now time.Time) atte
 		task:      task,
 		migration: r,
 		normal:    Rewriting,
-		sweep:     task.swept,
+		sweep:     task.fullSweep,
 		list: func(context.Context, string) (sweep.Chunk, error) {
 			chunk := sweep.Chunk{ResourceVersion: "1"}
 			for i := range objects {
@@ -90,7 +90,7 @@ func newFakeRun(objects int, answer func(name string, n int, now time.Time) atte
 			}
 			return chunk, nil
 		},
-		rewrite: func(_ context.Context, object *sweep.Object) attempt {
+		rewrite: func(_ context.Context, object *sweep.Object) tryResult {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.tries[object.Name]++
@@ -130,23 +130,23 @@ func (r *fakeRun) playIn(ctx context.Context, within time.Duration) error {
 	}
 }
 
-func fine(string, int, time.Time) attempt { return attempt{outcome: sweep.Rewritten} }
+func fine(string, int, time.Time) tryResult { return tryResult{outcome: sweep.Rewritten} }
 
-func failing(kind failureKind) attempt {
-	return attempt{failure: Failure{kind: kind, reason: metav1.StatusReasonInternalError, message: "no"}}
+func failing(kind failureKind) tryResult {
+	return tryResult{failure: Failure{kind: kind, reason: metav1.StatusReasonInternalError, message: "no"}}
 }
 
 func TestOneObjectThatFailsIsGivenUpOn(t *testing.T) {
 	timeout := failing(overloaded)
 	timeout.failure.timedOut = true
-	for name, answer := range map[string]attempt{"fails": failing(internal), "times out": timeout} {
+	for name, answer := range map[string]tryResult{"fails": failing(internal), "times out": timeout} {
 		t.Run(name, func(t *testing.T) { testGivenUpOn(t, answer) })
 	}
 }
 
-func testGivenUpOn(t *testing.T, answer attempt) {
+func testGivenUpOn(t *testing.T, answer tryResult) {
 	t.Parallel()
-	r := newFakeRun(20, func(name string, n int, now time.Time) attempt {
+	r := newFakeRun(20, func(name string, n int, now time.Time) tryResult {
 		if name == "object-07" {
 			return answer
 		}
@@ -167,7 +167,7 @@ func testGivenUpOn(t *testing.T, answer attempt) {
 
 func TestManyObjectsThatFailAreGivenUpOn(t *testing.T) {
 	t.Parallel()
-	r := newFakeRun(40, func(name string, n int, now time.Time) attempt {
+	r := newFakeRun(40, func(name string, n int, now time.Time) tryResult {
 		if name >= "object-10" {
 			return failing(internal)
 		}
@@ -187,7 +187,7 @@ func TestManyObjectsThatFailAreGivenUpOn(t *testing.T) {
 
 func TestObjectsThatFailOnceMoreAreDenied(t *testing.T) {
 	t.Parallel()
-	r := newFakeRun(15, func(string, int, time.Time) attempt { return failing(internal) })
+	r := newFakeRun(15, func(string, int, time.Time) tryResult { return failing(internal) })
 	r.normal, r.impatient = RetryingDenied, true
 	if err := r.play(t, outageAtMost); err != nil {
 		t.Fatal(err)
@@ -199,7 +199,7 @@ func TestObjectsThatFailOnceMoreAreDenied(t *testing.T) {
 
 func TestReportsThatItIsStuck(t *testing.T) {
 	t.Parallel()
-	r := newFakeRun(20, func(name string, n int, now time.Time) attempt {
+	r := newFakeRun(20, func(name string, n int, now time.Time) tryResult {
 		if now.Before(noon.Add(2 * StuckAfter)) {
 			return failing(unreachable)
 		}
@@ -208,8 +208,8 @@ func TestReportsThatItIsStuck(t *testing.T) {
 	if err := r.play(t, time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	first := slices.IndexFunc(r.reports, func(report Report) bool { return report.State == Stuck })
-	if first <= 0 || r.reports[first-1].State != RetryingRequests {
+	first := slices.IndexFunc(r.reports, func(report Report) bool { return report.Phase == Stuck })
+	if first <= 0 || r.reports[first-1].Phase != RetryingRequests {
 		t.Errorf("it reported to be stuck first at time %d of %d", first, len(r.reports))
 	}
 	if r.task.Stuck() {
@@ -219,7 +219,7 @@ func TestReportsThatItIsStuck(t *testing.T) {
 
 func TestYieldsToOthers(t *testing.T) {
 	t.Parallel()
-	r := newFakeRun(20, func(string, int, time.Time) attempt { return failing(unreachable) })
+	r := newFakeRun(20, func(string, int, time.Time) tryResult { return failing(unreachable) })
 	if err := r.play(t, 2*StuckAfter); !errors.Is(err, errStopped) {
 		t.Fatalf("nobody waits, and it ended with %v", err)
 	}
@@ -275,7 +275,7 @@ func TestListsThatCannotGoOn(t *testing.T) {
 				t.Errorf("%d lists, want %d", lists, test.lists)
 			}
 			for _, report := range r.reports {
-				if report.State == RetryingRequests && report.Retry.Since.IsZero() {
+				if report.Phase == RetryingRequests && report.Retry.Since.IsZero() {
 					t.Errorf("it reported that %s since an unknown time", report.Retry.What)
 				}
 			}
@@ -290,7 +290,7 @@ func TestAnOutageIsWaitedFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			back := noon.Add(3 * giveUpTime)
-			r := newFakeRun(20, func(name string, n int, now time.Time) attempt {
+			r := newFakeRun(20, func(name string, n int, now time.Time) tryResult {
 				if now.Before(back) {
 					return failing(kind)
 				}
@@ -309,7 +309,7 @@ func TestAnOutageIsWaitedFor(t *testing.T) {
 			if requests > 20*30 {
 				t.Errorf("%d requests for 20 objects in an outage of six minutes", requests)
 			}
-			first := slices.IndexFunc(r.reports, func(report Report) bool { return report.State == RetryingRequests })
+			first := slices.IndexFunc(r.reports, func(report Report) bool { return report.Phase == RetryingRequests })
 			if first < 0 {
 				t.Fatal("it reported no failing requests")
 			}
@@ -333,7 +333,7 @@ func TestFailuresThatEndAMigration(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newFakeRun(5, func(string, int, time.Time) attempt { return failing(test.kind) })
+			r := newFakeRun(5, func(string, int, time.Time) tryResult { return failing(test.kind) })
 			err := r.play(t, time.Hour)
 			var ended *PermanentError
 			if !errors.As(err, &ended) || ended.Reason != test.reason {
@@ -347,7 +347,7 @@ func TestFailuresThatEndAMigration(t *testing.T) {
 }
 
 func TestAServerThatHasJustStartedIsForgiven(t *testing.T) {
-	r := newFakeRun(5, func(name string, n int, now time.Time) attempt {
+	r := newFakeRun(5, func(name string, n int, now time.Time) tryResult {
 		if n < 3 {
 			return failing(resourceGone)
 		}
@@ -359,7 +359,7 @@ func TestAServerThatHasJustStartedIsForgiven(t *testing.T) {
 }
 
 func TestWhatWasDoneWhenItStoppedIsNotDoneAgain(t *testing.T) {
-	r := newFakeRun(20, func(name string, n int, now time.Time) attempt {
+	r := newFakeRun(20, func(name string, n int, now time.Time) tryResult {
 		if name > "object-09" && now.Before(noon.Add(time.Minute)) {
 			return failing(overloaded)
 		}
@@ -369,8 +369,8 @@ func TestWhatWasDoneWhenItStoppedIsNotDoneAgain(t *testing.T) {
 		t.Fatalf("it ended with %v", err)
 	}
 	counts := r.sweep.Progress().Counts
-	if counts[sweep.Rewritten] != 10 || r.sweep.Unfinished() != 10 || len(r.saved) != 0 {
-		t.Fatalf("when it stopped %+v, %d unfinished, %d saved", counts, r.sweep.Unfinished(), len(r.saved))
+	if counts[sweep.Rewritten] != 10 || r.sweep.UnfinishedInChunk() != 10 || len(r.saved) != 0 {
+		t.Fatalf("when it stopped %+v, %d unfinished, %d saved", counts, r.sweep.UnfinishedInChunk(), len(r.saved))
 	}
 	if err := r.play(t, time.Hour); err != nil {
 		t.Fatal(err)
@@ -385,9 +385,9 @@ func TestWhatWasDoneWhenItStoppedIsNotDoneAgain(t *testing.T) {
 // TestAChangeThatIsToldTooLate has the answer that shows a change arrive when the run has been stopped.
 func TestAChangeThatIsToldTooLate(t *testing.T) {
 	r := newFakeRun(1, fine)
-	r.rewrite = func(ctx context.Context, object *sweep.Object) attempt {
+	r.rewrite = func(ctx context.Context, object *sweep.Object) tryResult {
 		<-ctx.Done()
-		return attempt{object: object, outcome: sweep.Rewritten, failure: Failure{kind: changing, message: "labels"}}
+		return tryResult{object: object, outcome: sweep.Rewritten, failure: Failure{kind: changesObject, message: "labels"}}
 	}
 	if err := r.play(t, 30*time.Second); !errors.Is(err, errStopped) {
 		t.Fatalf("it ended with %v", err)

@@ -47,7 +47,7 @@ func (r *rewriter) dropped(ctx context.Context, object *sweep.Object) (field, ve
 	if r.resource.Schemas == nil || len(r.resource.Schemas.Lossy) == 0 {
 		return "", "", nil
 	}
-	release, err := r.admitWhole(ctx)
+	release, err := r.acquireCompareSlot(ctx)
 	if err != nil {
 		return "", "", err
 	}
@@ -127,9 +127,9 @@ func (r *rewriter) wayAtOtherVersion(
 // WouldDrop is in the message about an object that would lose a field.
 const WouldDrop = " would drop "
 
-// wouldDrop returns the attempt for an object that would lose a field.
-func (r *rewriter) wouldDrop(object *sweep.Object, field, version string) attempt {
-	return attempt{object: object, outcome: sweep.Denied, failure: Failure{kind: refused, changes: true,
+// wouldDrop returns the result for an object that would lose a field.
+func (r *rewriter) wouldDrop(object *sweep.Object, field, version string) tryResult {
+	return tryResult{object: object, outcome: sweep.Denied, failure: Failure{kind: refused, deniedForChange: true,
 		message: fmt.Sprintf("rewriting %s%s%s for clients of version %s. The schema of the storage version lacks "+
 			"fields of %s, and no webhook converts. Give the storage version these fields, or add a conversion webhook, or "+
 			"move the values with a client of %s. If nobody needs them, stop serving %s. Then retry",

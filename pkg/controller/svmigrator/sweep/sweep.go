@@ -33,9 +33,9 @@ type Object struct {
 	Namespace, Name string
 	UID             types.UID
 	ResourceVersion string
-	// Unclean objects are rewritten even if they are newer than the baseline, because more than the encoding has to be
-	// written.
-	Unclean bool
+	// NeedsCleaning means that the object is rewritten even if it is newer than the baseline, because more than the
+	// encoding has to be written.
+	NeedsCleaning bool
 	// Extra is for the caller.
 	Extra any
 
@@ -143,7 +143,7 @@ func (s *Sweep) Listed(c Chunk) (skipped []*Object) {
 	listed := c.Objects
 	c.Objects = nil
 	for _, object := range listed {
-		if !object.Unclean && s.newer(object.ResourceVersion, s.position.Baseline) {
+		if !object.NeedsCleaning && s.newer(object.ResourceVersion, s.position.Baseline) {
 			skipped = append(skipped, object)
 		} else {
 			c.Objects = append(c.Objects, object)
@@ -263,8 +263,8 @@ func (s *Sweep) Resume(now time.Time) {
 	s.interrupted = time.Time{}
 }
 
-// Wake is when the next object has to be tried again. It is zero if no object waits for that.
-func (s *Sweep) Wake() time.Time {
+// NextRetry is when the next object has to be tried again. It is zero if no object waits for that.
+func (s *Sweep) NextRetry() time.Time {
 	if len(s.current.waiting) == 0 {
 		return time.Time{}
 	}
@@ -281,16 +281,16 @@ func (s *Sweep) Waiting() (objects int, since time.Time) {
 	return len(s.current.waiting), since
 }
 
-// Unfinished is how many objects of the current chunk have no outcome.
-func (s *Sweep) Unfinished() int {
+// UnfinishedInChunk is how many objects of the current chunk have no outcome.
+func (s *Sweep) UnfinishedInChunk() int {
 	return len(s.current.fresh) + len(s.current.waiting) + s.current.inFlight
 }
 
 // InFlight is how many objects are being rewritten.
 func (s *Sweep) InFlight() int { return s.current.inFlight }
 
-// Stored is how many objects of the current chunk are known to be stored in the target encoding.
-func (s *Sweep) Stored() int64 {
+// StoredInChunk is how many objects of the current chunk are known to be stored in the target encoding.
+func (s *Sweep) StoredInChunk() int64 {
 	return s.current.counts[Rewritten] + s.current.counts[AlreadyCurrent]
 }
 
@@ -298,7 +298,7 @@ func (s *Sweep) Stored() int64 {
 // next chunk starts.
 func (s *Sweep) ChunkDone() (Position, bool) {
 	c := &s.current
-	if !c.started || s.Unfinished() > 0 {
+	if !c.started || s.UnfinishedInChunk() > 0 {
 		return Position{}, false
 	}
 	p := s.Progress()

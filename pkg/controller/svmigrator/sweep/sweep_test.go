@@ -104,7 +104,7 @@ func (w *world) step() {
 		})
 		can("return", func() { w.sweep.Return(w.land()) })
 	}
-	if !w.sweep.Wake().IsZero() {
+	if !w.sweep.NextRetry().IsZero() {
 		can("time passes", func() { w.now = w.now.Add(time.Second) })
 	}
 	if w.crashes < 5 {
@@ -266,8 +266,8 @@ func TestAnObjectWaitsForItsTime(t *testing.T) {
 	a, b := take(t, s, now), take(t, s, now)
 	s.Retry(a, now.Add(2*time.Second))
 	s.Retry(b, now.Add(time.Second))
-	if s.Next(now) != nil || !s.Wake().Equal(now.Add(time.Second)) {
-		t.Errorf("next is %v, to wake at %v", s.Next(now), s.Wake())
+	if s.Next(now) != nil || !s.NextRetry().Equal(now.Add(time.Second)) {
+		t.Errorf("next is %v, to wake at %v", s.Next(now), s.NextRetry())
 	}
 	if waiting, since := s.Waiting(); waiting != 2 || !since.Equal(now) {
 		t.Errorf("%d objects wait since %v", waiting, since)
@@ -313,7 +313,7 @@ func TestATokenThatExpiredIsReplacedInThePosition(t *testing.T) {
 		t.Fatalf("the list goes on with %q, %v", token, wanted)
 	}
 	objects := []*Object{{Name: "c", ResourceVersion: "9"}, {Name: "d", ResourceVersion: "11"},
-		{Name: "e", ResourceVersion: "11", Unclean: true}}
+		{Name: "e", ResourceVersion: "11", NeedsCleaning: true}}
 	if skipped := s.Listed(Chunk{Objects: objects, ResourceVersion: "12"}); len(skipped) != 1 || skipped[0].Name != "d" {
 		t.Errorf("skipped are %v, want d alone", skipped)
 	}

@@ -26,40 +26,40 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// State is what a task does now. It is a reason of the Running condition.
+// Phase is what a task does now. It is a reason of the Running condition.
 //
 //	Rewriting ──────────> RetryingDenied       all objects have outcomes, and some were denied
 //	either of these ────> RetryingRequests     requests have failed for ReportAfter
 //	RetryingRequests ───> Stuck                nothing was done for StuckAfter
 //	Stuck ──────────────> RetryingRequests     something was done
 //	RetryingRequests ───> one of the first     no request fails any more
-type State string
+type Phase string
 
 const (
 	// Rewriting: objects are listed and rewritten.
-	Rewriting State = migrationv1alpha1.MigrationReasonRewriting
+	Rewriting Phase = migrationv1alpha1.MigrationReasonRewriting
 	// RetryingDenied: all objects have outcomes, and those that were denied are tried once more.
-	RetryingDenied State = migrationv1alpha1.MigrationReasonRetryingDenied
+	RetryingDenied Phase = migrationv1alpha1.MigrationReasonRetryingDenied
 	// RetryingRequests: requests fail and are repeated.
-	RetryingRequests State = migrationv1alpha1.MigrationReasonRetrying
+	RetryingRequests Phase = migrationv1alpha1.MigrationReasonRetrying
 	// Stuck: requests fail, and the task has made no progress for StuckAfter.
-	Stuck State = migrationv1alpha1.MigrationReasonNoProgress
+	Stuck Phase = migrationv1alpha1.MigrationReasonNoProgress
 )
 
 const (
-	// reportPeriod is how often a run reports its state, and looks whether a request has to be repeated.
+	// reportPeriod is how often a run reports its phase, and looks whether a request has to be repeated.
 	reportPeriod = 250 * time.Millisecond
-	// ReportAfter is how long requests must have failed before the state says so.
+	// ReportAfter is how long requests must have failed before the phase says so.
 	ReportAfter = 5 * time.Second
 	// StuckAfter is how long a task must have made no progress to be stuck. It is longer than any single request takes.
 	StuckAfter = listTimeout + 5*time.Second
 )
 
-// Task is what an engine knows about one migration: what was done, and the state. All runs of the migration
+// Task is what an engine knows about one migration: what was done, and the phase. All runs of the migration
 // in one process use the same task.
 type Task struct {
-	// swept is the sweep over all objects.
-	swept *sweep.Sweep
+	// fullSweep is the sweep over all objects.
+	fullSweep *sweep.Sweep
 	// Only has the objects to rewrite, or is nil to rewrite all objects. If it is set, all other objects, and those that
 	// were written after the baseline, must be stored in the target encoding.
 	Only []migrationv1alpha1.DeniedObject
@@ -70,18 +70,18 @@ type Task struct {
 	// may come when the run is already ending.
 	changed Failure
 
-	state State
+	phase Phase
 	// lastProgress is when an object got its outcome or a list its answer, or when the last run began.
 	lastProgress time.Time
 }
 
 // NewTask returns a task that resumes from a position. The zero Position is the beginning.
 func NewTask(class storageversion.Class, from sweep.Position) *Task {
-	return &Task{swept: sweep.New(from, newer(class)), state: Rewriting}
+	return &Task{fullSweep: sweep.New(from, newer(class)), phase: Rewriting}
 }
 
 // Stuck reports whether the last run made no progress. A task that has not begun is not stuck.
-func (t *Task) Stuck() bool { return t != nil && t.state == Stuck }
+func (t *Task) Stuck() bool { return t != nil && t.phase == Stuck }
 
 // Begin records that a run begins. A task that was stuck stays so until it makes progress.
 func (t *Task) Begin(now time.Time) { t.lastProgress = now }
@@ -91,29 +91,29 @@ func (t *Task) Idle(now time.Time) time.Duration { return now.Sub(t.lastProgress
 
 func (t *Task) progressed(now time.Time) {
 	t.lastProgress = now
-	if t.state == Stuck {
-		t.state = RetryingRequests
+	if t.phase == Stuck {
+		t.phase = RetryingRequests
 	}
 }
 
-// Failing records that requests fail, and returns the state.
-func (t *Task) Failing(now time.Time) State {
-	if t.state != Stuck {
-		t.state = RetryingRequests
+// RecordFailing records that requests fail, and returns the phase.
+func (t *Task) RecordFailing(now time.Time) Phase {
+	if t.phase != Stuck {
+		t.phase = RetryingRequests
 	}
 	if t.Idle(now) >= StuckAfter {
-		t.state = Stuck
+		t.phase = Stuck
 	}
-	return t.state
+	return t.phase
 }
 
-// Report is a state and what people need to know about it.
+// Report is a phase and what people need to know about it.
 type Report struct {
-	State State
+	Phase Phase
 	Retry Retry
 }
 
-// Retry describes requests that fail and are repeated. It is empty unless the state is RetryingRequests or Stuck.
+// Retry describes requests that fail and are repeated. It is empty unless the phase is RetryingRequests or Stuck.
 type Retry struct {
 	// What says what fails, for example "Listing the next objects has failed".
 	What string
@@ -134,25 +134,25 @@ func (r Retry) String() string {
 		r.What, r.Since.UTC().Format(time.RFC3339), r.Next.UTC().Format(time.RFC3339), answer)
 }
 
-// report returns the state of the run. It returns false while the state is not clear yet.
+// report returns the phase of the run. It returns false while the phase is not clear yet.
 func (r *sweepRunner) report(now time.Time) (Report, bool) {
 	var retry Retry
 	objects, since := r.sweep.Waiting()
 	switch {
 	case objects > 0 && r.objectRetry.Failure.kind != "" && now.Sub(since) > ReportAfter:
 		retry = r.objectRetry
-		retry.What, retry.Since, retry.Next = "Rewriting an object has failed", since, r.sweep.Wake()
+		retry.What, retry.Since, retry.Next = "Rewriting an object has failed", since, r.sweep.NextRetry()
 		if objects > 1 {
 			retry.What = fmt.Sprintf("Rewriting %d objects has failed", objects)
 		}
 	case !r.listRetry.Since.IsZero() && now.Sub(r.listRetry.Since) > ReportAfter:
 		retry = r.listRetry
 		retry.What = "Listing the next objects has failed"
-	case objects == 0 && r.task.state != Stuck:
-		r.task.state = r.normal
-		return Report{State: r.normal}, true
+	case objects == 0 && r.task.phase != Stuck:
+		r.task.phase = r.normal
+		return Report{Phase: r.normal}, true
 	default:
 		return Report{}, false
 	}
-	return Report{State: r.task.Failing(now), Retry: retry}, true
+	return Report{Phase: r.task.RecordFailing(now), Retry: retry}, true
 }

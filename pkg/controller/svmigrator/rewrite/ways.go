@@ -53,8 +53,8 @@ import (
 //     also finds a rule that was made later or that applies only to some objects, but only after it has changed an
 //     object.
 
-// rehearsalInterval is how many objects of a namespace there are from one dry run to the next.
-const rehearsalInterval = 100
+// dryRunInterval is how many objects of a namespace there are from one dry run to the next.
+const dryRunInterval = 100
 
 // patchWay is how a rewrite is sent.
 type patchWay struct {
@@ -89,13 +89,13 @@ func hasUntypedParts(resource schema.GroupResource) bool {
 // them.
 const fencedOff = fence.DeniedChange
 
-// lostFields is the field that a rewrite would empty. API servers before 1.37 drop all entries if they cannot convert
-// the object to the version that an entry names. All API servers drop them if they make the object too large for etcd,
-// but a dry run does not show that.
-const lostFields = ".metadata.managedFields"
+// managedFieldsPath is the field that a rewrite would empty. API servers before 1.37 drop all entries if they cannot
+// convert the object to the version that an entry names. All API servers drop them if they make the object too large
+// for etcd, but a dry run does not show that.
+const managedFieldsPath = ".metadata.managedFields"
 
-// rehearsed is what dry runs have shown about one namespace.
-type rehearsed struct {
+// namespaceWay is what dry runs have shown about one namespace.
+type namespaceWay struct {
 	mu      sync.Mutex // held during the dry run, so that no other object of the namespace is rewritten meanwhile
 	objects int        // how many objects were to be rewritten
 	next    int        // the number of the next object with a dry run
@@ -108,34 +108,34 @@ type rehearsed struct {
 // earlier process rewrote them.
 var errWritten = errors.New("the object was written after it was listed")
 
-// wholeObjects is how many objects a process compares as a whole at a time. An object may have more than a megabyte,
-// and needs several times as much memory.
-const wholeObjects = 8
+// maxComparedObjects is how many objects a process compares as a whole at a time. An object may have more than a
+// megabyte, and needs several times as much memory.
+const maxComparedObjects = 8
 
-// admitWhole waits until an object may be read as a whole. Call release when it is not needed any more.
-func (r *rewriter) admitWhole(ctx context.Context) (release func(), err error) {
+// acquireCompareSlot waits until an object may be read as a whole. Call release when it is not needed any more.
+func (r *rewriter) acquireCompareSlot(ctx context.Context) (release func(), err error) {
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case r.whole <- struct{}{}:
-		return func() { <-r.whole }, nil
+	case r.compareSlots <- struct{}{}:
+		return func() { <-r.compareSlots }, nil
 	}
 }
 
-// rehearse returns the way in which a rewrite changes nothing. If it changes something in every way, changed is the
+// chooseWay returns the way in which a rewrite changes nothing. If it changes something in every way, changed is the
 // first field that it changes. An error is errWritten, or the error that the rewrite itself would return. fenced means
 // that the fence has denied the rewrite itself. Then the way that is found counts for this object only.
-func (r *rewriter) rehearse(
+func (r *rewriter) chooseWay(
 	ctx context.Context, object *sweep.Object, body []byte, fenced bool,
 ) (found patchWay, changed string, err error) {
-	known, _ := r.rehearsals.LoadOrStore(object.Namespace, &rehearsed{way: r.ways[0]})
-	n := known.(*rehearsed)
+	known, _ := r.waysByNamespace.LoadOrStore(object.Namespace, &namespaceWay{way: r.ways[0]})
+	n := known.(*namespaceWay)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.objects++; n.objects < n.next && !fenced && !object.Extra.(*original).namesUndefinedVersion {
 		return n.way, "", nil
 	}
-	release, err := r.admitWhole(ctx)
+	release, err := r.acquireCompareSlot(ctx)
 	if err != nil {
 		return patchWay{}, "", err
 	}
@@ -144,7 +144,7 @@ func (r *rewriter) rehearse(
 	switch {
 	case err != nil:
 		return patchWay{}, "", err
-	case before.GetResourceVersion() != object.ResourceVersion && r.resource.ReadServed == nil:
+	case before.GetResourceVersion() != object.ResourceVersion && r.resource.ReadServedVersions == nil:
 		return patchWay{}, "", errWritten
 	}
 	found, changed, err = r.tryWays(ctx, object, body, before, n, fenced)
@@ -158,9 +158,10 @@ func (r *rewriter) rehearse(
 	return found, changed, err
 }
 
-// tryWays sends a dry run in each way until one changes nothing. It returns what rehearse does.
+// tryWays sends a dry run in each way until one changes nothing. It returns what chooseWay does.
 func (r *rewriter) tryWays(
-	ctx context.Context, object *sweep.Object, body []byte, before *unstructured.Unstructured, n *rehearsed, fenced bool,
+	ctx context.Context, object *sweep.Object, body []byte, before *unstructured.Unstructured, n *namespaceWay,
+	fenced bool,
 ) (found patchWay, changed string, err error) {
 	for _, way := range r.ways {
 		after, err := decode(r.dryRun(ctx, object, body, way))
@@ -180,11 +181,11 @@ func (r *rewriter) tryWays(
 			return way, "", err
 		}
 		path := r.changedBy(before, after, r.resource.Version)
-		if changed == fencedOff && path != lostFields {
+		if changed == fencedOff && path != managedFieldsPath {
 			path = "" // The fence stands, and compares what is stored. A read may hide fields.
 		}
 		if path == "" {
-			if n.next = n.objects + rehearsalInterval; way == mergeWay && r.addsDefaults() {
+			if n.next = n.objects + dryRunInterval; way == mergeWay && r.addsDefaults() {
 				n.next = 0 // The next object may be stored in another version, and lack defaults.
 			}
 			if !fenced && way != typedWay { // typedWay is for this object: it sorts the fields of parts without a type.
@@ -208,7 +209,7 @@ func (r *rewriter) dryRun(ctx context.Context, object *sweep.Object, body []byte
 // any more.
 func (r *rewriter) changedBy(before, after *unstructured.Unstructured, version string) string {
 	if r.resource.DefinedVersions != nil && len(before.GetManagedFields()) > 0 && len(after.GetManagedFields()) == 0 {
-		return lostFields
+		return managedFieldsPath
 	}
 	expected := before.Object
 	if r.resource.Schemas != nil {
@@ -219,7 +220,7 @@ func (r *rewriter) changedBy(before, after *unstructured.Unstructured, version s
 	}
 	// For instance it adds defaults that reads show anyway.
 	if managedByUs(after) && !managedByUs(before) {
-		return lostFields + " (it adds an entry of " + controller.MigratorFieldManager + ")"
+		return managedFieldsPath + " (it adds an entry of " + controller.MigratorFieldManager + ")"
 	}
 	return ""
 }
@@ -232,9 +233,9 @@ func managedByUs(object *unstructured.Unstructured) bool {
 	})
 }
 
-// changing returns the failure of a rewrite that changes more than the encoding. does is what it does to the object,
-// for example "has changed", and what is the field.
-func (r *rewriter) changing(object *sweep.Object, does, what string) Failure {
+// changeFailure returns the failure of a rewrite that changes more than the encoding. does is what it does to the
+// object, for example "has changed", and what is the field.
+func (r *rewriter) changeFailure(object *sweep.Object, does, what string) Failure {
 	why := fmt.Sprintf("A mutating webhook or a MutatingAdmissionPolicy for updates of %s does that. Exclude the user of "+
 		"this manager from it, then retry", r.resource.GroupResource())
 	const byServer = ". If there is no such webhook or policy, the API server itself changes the object: store it once " +
@@ -253,7 +254,7 @@ func (r *rewriter) changing(object *sweep.Object, does, what string) Failure {
 	}
 	kept := object.Extra.(*original)
 	switch {
-	case what == lostFields:
+	case what == managedFieldsPath:
 		why = lost
 	case what == fencedOff && kept.managedFields != nil:
 		why = uncleaned + ". If it does already: " + why
@@ -262,7 +263,7 @@ func (r *rewriter) changing(object *sweep.Object, does, what string) Failure {
 	case what == fencedOff:
 		why += byServer
 	}
-	return Failure{kind: changing, message: fmt.Sprintf("rewriting %s %s %s. %s",
+	return Failure{kind: changesObject, message: fmt.Sprintf("rewriting %s %s %s. %s",
 		klog.KRef(object.Namespace, object.Name), does, what, why)}
 }
 

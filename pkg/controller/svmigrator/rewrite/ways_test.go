@@ -89,7 +89,7 @@ func TestRoundedIntegers(t *testing.T) {
 	object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: "4"}
 	w.keepOriginal(object, &metav1.PartialObjectMetadata{}, nil)
 	a := w.rewrite(t.Context(), object)
-	if a.failure.kind != changing || !strings.Contains(a.failure.message, ".spec.big") {
+	if a.failure.kind != changesObject || !strings.Contains(a.failure.message, ".spec.big") {
 		t.Errorf("the failure is %v", a.failure)
 	}
 }
@@ -98,7 +98,7 @@ func TestRoundedIntegers(t *testing.T) {
 // So it does with a default that reads show anyway. Cleaning of managedFields may add an entry of another kind.
 func TestRewriteThatOwnsFields(t *testing.T) {
 	for operation, want := range map[metav1.ManagedFieldsOperationType]failureKind{
-		metav1.ManagedFieldsOperationUpdate: changing, metav1.ManagedFieldsOperationApply: "",
+		metav1.ManagedFieldsOperationUpdate: changesObject, metav1.ManagedFieldsOperationApply: "",
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 			kind := metav1.TypeMeta{Kind: "Widget", APIVersion: "example.com/v1"}
@@ -163,8 +163,8 @@ func TestDefaultsWithoutDryRuns(t *testing.T) {
 	}
 }
 
-// TestWholeObjectsInMemory rehearses the first objects of many namespaces at once. Each read lasts until as many as may
-// be are under way.
+// TestWholeObjectsInMemory chooses the ways of many namespaces at once. Each read lasts until as many as may be are
+// under way.
 func TestWholeObjectsInMemory(t *testing.T) {
 	var reads atomic.Int32
 	answer := make(chan struct{})
@@ -187,25 +187,25 @@ func TestWholeObjectsInMemory(t *testing.T) {
 	for range 2 {
 		rewriters = append(rewriters, e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1")}, ""))
 	}
-	var rehearsals sync.WaitGroup
-	for i := range 3 * wholeObjects {
-		rehearsals.Go(func() {
+	var choices sync.WaitGroup
+	for i := range 3 * maxComparedObjects {
+		choices.Go(func() {
 			w := rewriters[i%len(rewriters)]
 			object := &sweep.Object{Namespace: fmt.Sprint(i), Name: "w", ResourceVersion: "4", Extra: &original{}}
-			if _, changed, err := w.rehearse(t.Context(), object, []byte("{}"), false); changed != "" || err != nil {
+			if _, changed, err := w.chooseWay(t.Context(), object, []byte("{}"), false); changed != "" || err != nil {
 				t.Errorf("it changes %q, %v", changed, err)
 			}
 		})
 	}
-	for reads.Load() < wholeObjects {
+	for reads.Load() < maxComparedObjects {
 		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(200 * time.Millisecond) // Others may come.
-	if n := reads.Load(); n != wholeObjects {
-		t.Errorf("%d objects are read at a time, want %d", n, wholeObjects)
+	if n := reads.Load(); n != maxComparedObjects {
+		t.Errorf("%d objects are read at a time, want %d", n, maxComparedObjects)
 	}
 	close(answer)
-	rehearsals.Wait()
+	choices.Wait()
 }
 
 func TestFingerprint(t *testing.T) {
@@ -226,7 +226,7 @@ func TestFingerprint(t *testing.T) {
 		".metadata.ownerReferences": func(m *metav1.ObjectMeta) { m.OwnerReferences[0].Name = "p" },
 		"what .metadata.generation counts, the spec for most resources": func(m *metav1.ObjectMeta) { m.Generation++ },
 	} {
-		if got := before.differs(meta(change)); got != want {
+		if got := before.firstDifference(meta(change)); got != want {
 			t.Errorf("what differs is %q, want %q", got, want)
 		}
 	}
@@ -240,7 +240,7 @@ func TestAdviceWhereTheFenceRefuses(t *testing.T) {
 		component: {managedFields: []metav1.ManagedFieldsEntry{{Manager: "a"}}},
 		"API servers before 1.37 remove all managedFields": {namesUndefinedVersion: true},
 	} {
-		failure := (&rewriter{}).changing(&sweep.Object{Name: "a", Extra: before}, "would change", fencedOff)
+		failure := (&rewriter{}).changeFailure(&sweep.Object{Name: "a", Extra: before}, "would change", fencedOff)
 		if _, advice, _ := strings.Cut(failure.message, fencedOff+". "); !strings.HasPrefix(advice, want) {
 			t.Errorf("the advice is %q, want %q", advice, want)
 		}
