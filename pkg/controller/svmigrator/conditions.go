@@ -58,7 +58,8 @@ func running(target *migrationv1alpha1.MigrationTarget, report rewrite.Report) s
 	conditionType, reason := migrationv1alpha1.MigrationRunning, string(report.Phase)
 	switch report.Phase {
 	case rewrite.Rewriting:
-		return only(conditionType, reason, fmt.Sprintf("Objects are being listed and rewritten in %s.", versionName(target)))
+		return only(conditionType, reason,
+			fmt.Sprintf("Objects are being listed and rewritten in %s.", versionOfTarget(target)))
 	case rewrite.RetryingDenied:
 		return only(conditionType, reason,
 			"All other objects are done. The objects that the API server refused to rewrite are tried once more.")
@@ -69,7 +70,7 @@ func running(target *migrationv1alpha1.MigrationTarget, report rewrite.Report) s
 
 // succeeded ends a migration with success.
 func succeeded(target *migrationv1alpha1.MigrationTarget) statusChange {
-	message := fmt.Sprintf("Every object is stored in %s or was deleted.", versionName(target))
+	message := fmt.Sprintf("Every object is stored in %s or was deleted.", versionOfTarget(target))
 	return ended(migrationv1alpha1.MigrationSucceeded, migrationv1alpha1.MigrationReasonAllObjectsMigrated, message)
 }
 

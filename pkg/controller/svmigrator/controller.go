@@ -163,7 +163,7 @@ func (c *Controller) Run(ctx context.Context) error {
 // resource.
 func (c *Controller) resourceChanged(resource schema.GroupResource) {
 	if run := c.runs.runOf(resource); run != nil {
-		if m := run.begun.Load(); m != nil && run.mustStop(m) {
+		if m := run.withTarget.Load(); m != nil && run.mustStop(m) {
 			run.stop(errStopped)
 		}
 	}

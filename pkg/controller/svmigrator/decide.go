@@ -56,8 +56,8 @@ const (
 	Go Verdict = "Go"
 	// Fail: this migration cannot succeed any more.
 	Fail Verdict = "Fail"
-	// Stay: nothing may be written now, and the status already says why. Decide does not return it.
-	Stay Verdict = "Stay"
+	// KeepStatus: nothing may be written now, and the status already says why. Decide does not return it.
+	KeepStatus Verdict = "KeepStatus"
 )
 
 // Decision is a verdict with its reason.
@@ -114,18 +114,18 @@ func decideBound(in Input, target *migrationv1alpha1.MigrationTarget) Decision {
 	state := in.State
 	switch {
 	case state == nil || state.UID != target.StorageStateUID:
-		return in.outdated(migrationv1alpha1.MigrationReasonTargetChanged,
+		return in.epochOver(migrationv1alpha1.MigrationReasonTargetChanged,
 			"the StorageState that the migration was made for is gone, and its epochs with it")
 	case state.Status.Epoch > *target.Epoch:
-		return in.outdated(migrationv1alpha1.MigrationReasonAgreementLost,
+		return in.epochOver(migrationv1alpha1.MigrationReasonAgreementLost,
 			"the servers did not agree on %s all the time: the migration is for epoch %d, and epoch %d has begun",
-			versionName(target), *target.Epoch, state.Status.Epoch)
+			versionOfTarget(target), *target.Epoch, state.Status.Epoch)
 	case state.Status.Epoch < *target.Epoch:
 		// The cache is late.
 		return awaitAgreement("the migrator has not seen epoch %d of the StorageState yet", *target.Epoch)
 	case state.Status.CurrentStorageVersionHash != target.StorageVersionHash:
 		return failDecision(migrationv1alpha1.MigrationReasonTargetChanged,
-			"the servers write %s now, not %s. "+restarts, state.Status.CurrentEncodingVersion, versionName(target))
+			"the servers write %s now, not %s. "+restarts, state.Status.CurrentEncodingVersion, versionOfTarget(target))
 	}
 	if message, agreed := agreedBy(state); !agreed {
 		return awaitAgreement("%s", message)
@@ -145,14 +145,14 @@ func decideBound(in Input, target *migrationv1alpha1.MigrationTarget) Decision {
 	if d.DecideAt = last.Since.Add(stateUpdatedWithin); !in.Now.Before(d.DecideAt) {
 		return failDecision(migrationv1alpha1.MigrationReasonAgreementLost,
 			"no trigger updates the StorageState, so it does not show whether the servers agreed on %s all the time. "+
-				"Run the trigger, or create a migration without spec.target", versionName(target))
+				"Run the trigger, or create a migration without spec.target", versionOfTarget(target))
 	}
 	return d
 }
 
-// outdated returns the decision about a migration whose epoch is over. The trigger deletes those that it created. If
+// epochOver returns the decision about a migration whose epoch is over. The trigger deletes those that it created. If
 // the migrator was first and failed them, each rolling upgrade would leave failed migrations behind.
-func (in *Input) outdated(reason, format string, args ...any) Decision {
+func (in *Input) epochOver(reason, format string, args ...any) Decision {
 	if in.HasTrigger && in.Migration.HasEpoch() {
 		return awaitAgreement(format+". The trigger replaces the migration", args...)
 	}
@@ -179,7 +179,7 @@ func decideUnbound(in Input) Decision {
 	if asked := in.Migration.Spec.Target; asked != nil && asked.StorageVersionHash != last {
 		return failDecision(migrationv1alpha1.MigrationReasonTargetChanged,
 			"the servers write %s, not %s. Create a migration without spec.target, which takes what the servers write",
-			versionName(target), versionName(asked))
+			versionOfTarget(target), versionOfTarget(asked))
 	}
 	if d := in.awaitLastWrites(); d != nil {
 		return *d
@@ -187,7 +187,7 @@ func decideUnbound(in Input) Decision {
 	agreedFrom := in.Observation.WroteOnlyFrom(last).Add(in.Settle)
 	if target.Epoch == nil && in.Now.Before(agreedFrom) {
 		d := awaitAgreement("all servers write %s. The migration starts at %s, when writes that began earlier have ended",
-			versionName(target), agreedFrom.UTC().Format(time.RFC3339))
+			versionOfTarget(target), agreedFrom.UTC().Format(time.RFC3339))
 		d.DecideAt = agreedFrom
 		return d
 	}
@@ -201,7 +201,7 @@ func decideBegunUnbound(in Input) Decision {
 	if evidence := in.Migration.Status.Evidence; evidence != nil && len(in.Observation.Sightings) > 0 &&
 		!in.wroteOnlySinceRecord(*evidence, started.StorageVersionHash, false) {
 		return failDecision(migrationv1alpha1.MigrationReasonAgreementLost,
-			"since the migration started, not all servers have written %s all the time. "+restarts, versionName(started))
+			"since the migration started, not all servers have written %s all the time. "+restarts, versionOfTarget(started))
 	}
 	if doubt := reasonToWait(in, started.StorageVersionHash); doubt != nil {
 		return *doubt
@@ -216,7 +216,7 @@ func (in *Input) chooseTarget(hash string) (target *migrationv1alpha1.MigrationT
 	message := fmt.Sprintf("no StorageState of %s shows yet what the servers write. The trigger will write it",
 		in.Migration.GroupResource())
 	target = &migrationv1alpha1.MigrationTarget{
-		StorageVersionHash: hash, EncodingVersion: hashName(&in.Observation, hash),
+		StorageVersionHash: hash, EncodingVersion: versionOfHash(&in.Observation, hash),
 	}
 	if state := in.State; state != nil {
 		why, agreed := agreedBy(state)
@@ -315,7 +315,7 @@ func reasonToWait(in Input, hash string) *Decision {
 	case len(last.Writing) == 0 || last.Writing[0] == storageversion.Unknown:
 		d = awaitAgreement("it is not known yet in which version the servers write %s", o.Resource)
 	case last.Writing[0] != hash:
-		d = awaitAgreement("the servers write another encoding than %s", hashName(o, hash))
+		d = awaitAgreement("the servers write another encoding than %s", versionOfHash(o, hash))
 	default:
 		return nil
 	}
@@ -330,13 +330,13 @@ func lastWritten(o storageversion.Observation) string {
 	return storageversion.Unknown
 }
 
-// hashName is the version that a hash stands for, or the hash if the version is not known.
-func hashName(o *storageversion.Observation, hash string) string {
+// versionOfHash is the version that a hash stands for, or the hash if the version is not known.
+func versionOfHash(o *storageversion.Observation, hash string) string {
 	return cmp.Or(o.Versions[hash], hash)
 }
 
-// versionName is the version of a target, or its hash if the version is not known.
-func versionName(target *migrationv1alpha1.MigrationTarget) string {
+// versionOfTarget is the version of a target, or its hash if the version is not known.
+func versionOfTarget(target *migrationv1alpha1.MigrationTarget) string {
 	return cmp.Or(target.EncodingVersion, target.StorageVersionHash)
 }
 
@@ -359,5 +359,5 @@ func newDecision(verdict Verdict, reason, format string, args ...any) Decision {
 	return Decision{Verdict: verdict, Reason: reason, Message: controller.Sentence(fmt.Sprintf(format, args...))}
 }
 
-// stay returns a decision to change nothing until a time, or until an event if it is zero.
-func stay(until time.Time) Decision { return Decision{Verdict: Stay, DecideAt: until} }
+// keepStatus returns a decision to change nothing until a time, or until an event if it is zero.
+func keepStatus(until time.Time) Decision { return Decision{Verdict: KeepStatus, DecideAt: until} }

@@ -27,11 +27,11 @@ import (
 // If a migration failed because of denied objects, the trigger's next migration for the same target rewrites only these
 // objects.
 
-// deniedBefore returns an earlier migration if only its denied objects are left to rewrite, else nil. All other objects
-// are stored in the target encoding if the target has the same epoch: the earlier migration has rewritten them, and the
-// servers have written no other encoding since. A migration that a person created rewrites all objects, because it may
-// be for a new encryption key.
-func (r *migrationRun) deniedBefore(
+// earlierWithDenied returns an earlier migration if only its denied objects are left to rewrite, else nil. All other
+// objects are stored in the target encoding if the target has the same epoch: the earlier migration has rewritten them,
+// and the servers have written no other encoding since. A migration that a person created rewrites all objects, because
+// it may be for a new encryption key.
+func (r *migrationRun) earlierWithDenied(
 	target *migrationv1alpha1.MigrationTarget,
 ) *migrationv1alpha1.StorageVersionMigration {
 	// If managedFields are cleaned, all objects are rewritten: those that the earlier migration has rewritten may name
@@ -49,10 +49,15 @@ func (r *migrationRun) deniedBefore(
 	return last
 }
 
+// hasDenied reports whether objects of the migration were denied.
+func hasDenied(m *migrationv1alpha1.StorageVersionMigration) bool {
+	return m.Status.Progress != nil && m.Status.Progress.Denied > 0
+}
+
 // triedAll reports whether a migration has tried all objects, and failed only because some of them were denied.
 func triedAll(m *migrationv1alpha1.StorageVersionMigration) bool {
 	failed := m.Status.Condition(migrationv1alpha1.MigrationFailed)
-	return m.IsConditionTrue(migrationv1alpha1.MigrationFailed) && m.Status.SweepCompletionTime != nil && namesDenied(m) &&
+	return m.IsConditionTrue(migrationv1alpha1.MigrationFailed) && m.Status.SweepCompletionTime != nil && hasDenied(m) &&
 		failed.Reason == migrationv1alpha1.MigrationReasonObjectsDenied
 }
 

@@ -104,9 +104,10 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 		err := r.env.everyServerFollows(ctx, r.resource, m.Status.Target)
 		if errors.Is(err, errLags) {
 			return r.end(ctx, failed(failDecision(migrationv1alpha1.MigrationReasonAgreementLost,
-				"%v, so it may have stored objects in another encoding than %s. "+restarts, err, versionName(m.Status.Target))))
+				"%v, so it may have stored objects in another encoding than %s. "+restarts,
+				err, versionOfTarget(m.Status.Target))))
 		}
-		if err == nil && !namesDenied(m) {
+		if err == nil && !hasDenied(m) {
 			err = r.verifyAndPruneDefinition(ctx, observation)
 		}
 		if err != nil {
@@ -120,7 +121,7 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 	// A migration with denied objects passes the checks of a success before it fails. So it shows that all other objects
 	// are stored in the target encoding, and the next migration of the epoch tries only the denied ones. The definition
 	// was not checked, because nothing is pruned.
-	if namesDenied(m) {
+	if hasDenied(m) {
 		return r.end(ctx, failed(objectsDenied(&m.Status)))
 	}
 	return r.end(ctx, succeeded(m.Status.Target))

@@ -159,7 +159,7 @@ func TestDefinitionThatChangesDuringARun(t *testing.T) {
 	var stopped error
 	r := s.run(m)
 	r.stop, r.contentSince = func(cause error) { stopped = cause }, observation.ContentSince
-	r.begun.Store(m)
+	r.withTarget.Store(m)
 	s.runs.claimResource(r)
 	for i, want := range []error{nil, nil, errStopped} {
 		o.SetDefinition(o.clock.Now(), widgets, &storageversion.Definition{

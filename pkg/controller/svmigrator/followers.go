@@ -68,12 +68,12 @@ type followers struct {
 	// decideAgain is called whenever the servers of a resource were asked.
 	decideAgain func(schema.GroupResource)
 
-	known sync.Map // a *followState for each resource
+	known sync.Map // a *followRecord for each resource
 }
 
-// followState is what is known about how API servers follow one definition.
-type followState struct {
-	definition string // see definitionOf
+// followRecord is what is known about how API servers follow one definition.
+type followRecord struct {
+	definitionID string // see definitionIDOf
 	// served are the versions that are served.
 	served []string
 	// since is when all servers were first found to follow the definition. It is zero before that.
@@ -101,22 +101,22 @@ func (f *followers) ask(ctx context.Context, resource schema.GroupResource) (aga
 	observation := f.env.observer.Observe(resource)
 	hash := lastWritten(observation)
 	switch {
-	case definitionOf(&observation) == "":
+	case definitionIDOf(&observation) == "":
 		f.known.Delete(resource)
 		return time.Time{}, nil
 	case hash == storageversion.Unknown, !f.matters(resource):
 		return time.Time{}, nil
 	}
-	known := f.stateOf(&observation)
+	known := f.recordOf(&observation)
 	if !known.since.IsZero() || f.env.clock.Now().Before(known.again) {
 		return known.again, nil // The servers are not asked more often when there are events about the resource.
 	}
 	target := &migrationv1alpha1.MigrationTarget{
-		StorageVersionHash: hash, EncodingVersion: hashName(&observation, hash),
+		StorageVersionHash: hash, EncodingVersion: versionOfHash(&observation, hash),
 	}
 	began := f.env.clock.Now()
-	found := followState{
-		definition: definitionOf(&observation), served: observation.ServedVersions,
+	found := followRecord{
+		definitionID: definitionIDOf(&observation), served: observation.ServedVersions,
 		lag: f.env.everyServerFollows(ctx, resource, target),
 	}
 	if found.lag == nil && f.env.observer.Observe(resource).ServersSince.After(began) {
@@ -143,66 +143,67 @@ func (f *followers) matters(resource schema.GroupResource) bool {
 		func(m *migrationv1alpha1.StorageVersionMigration) bool { return !m.Finished() })
 }
 
-// stateOf returns what is known about the definition that was observed. It returns the zero value if the servers have
+// recordOf returns what is known about the definition that was observed. It returns the zero value if the servers have
 // to be asked: they were not asked yet, a server has come or left since, or the definition has changed in a way that
 // matters. What is known about an earlier generation still holds if all generations since then have the same encoding
 // and still serve its versions, because a server that follows one of them writes what all of them say. If a version is
 // not served any more, it does not hold: clients may still write at that version for a while.
-func (f *followers) stateOf(o *storageversion.Observation) followState {
+func (f *followers) recordOf(o *storageversion.Observation) followRecord {
 	loaded, ok := f.known.Load(o.Resource)
 	if !ok {
-		return followState{}
+		return followRecord{}
 	}
-	known, hash := *loaded.(*followState), lastWritten(*o)
+	known, hash := *loaded.(*followRecord), lastWritten(*o)
 	if !known.since.IsZero() && o.ServersSince.After(known.since) {
-		return followState{} // A server that was frozen may have come back, and may not follow.
+		return followRecord{} // A server that was frozen may have come back, and may not follow.
 	}
 	// There are several sightings of one definition if an APIService was in front of it. The last of them counts: what the
 	// servers follow does not depend on APIServices.
 	asked := len(o.Sightings) - 1
-	for asked >= 0 && identify(o.Sightings[asked]) != known.definition {
+	for asked >= 0 && definitionID(o.Sightings[asked]) != known.definitionID {
 		asked--
 	}
 	if asked < 0 || slices.ContainsFunc(o.Sightings[asked:], func(s storageversion.Sighting) bool {
 		return !s.ProvesOnly(hash)
 	}) {
-		return followState{}
+		return followRecord{}
 	}
-	if now := definitionOf(o); known.definition != now {
+	if now := definitionIDOf(o); known.definitionID != now {
 		notServed := func(version string) bool { return !slices.Contains(o.ServedVersions, version) }
 		if slices.ContainsFunc(known.served, notServed) {
-			return followState{}
+			return followRecord{}
 		}
-		known.definition, known.served = now, o.ServedVersions // The sighting of the earlier generation is not kept forever.
+		// The sighting of the earlier generation is not kept forever.
+		known.definitionID, known.served = now, o.ServedVersions
 		f.known.CompareAndSwap(o.Resource, loaded, &known)
 	}
 	return known
 }
 
-// definitionOf identifies the definition that was observed last, by its UID and generation. It is empty if there is
+// definitionIDOf identifies the definition that was observed last, by its UID and generation. It is empty if there is
 // none.
-func definitionOf(o *storageversion.Observation) string {
+func definitionIDOf(o *storageversion.Observation) string {
 	last, _ := o.Last()
-	return identify(last)
+	return definitionID(last)
 }
 
-func identify(sighting storageversion.Sighting) string {
+func definitionID(sighting storageversion.Sighting) string {
 	if definition := sighting.Evidence.CustomResourceDefinition; definition != nil {
 		return fmt.Sprintf("%s %d", definition.UID, definition.Generation)
 	}
 	return ""
 }
 
-// gate returns a decision to wait while a migration must not start because a server does not follow the definition yet,
-// or has not followed it for long enough. A migration that has begun waits only after the schemas, versions or
-// conversion of the definition have changed. Otherwise gate returns the given decision to go.
-func (f *followers) gate(m *migrationv1alpha1.StorageVersionMigration, decision Decision) Decision {
+// check returns a decision to wait while a migration must not start because a server does not follow the definition
+// yet, or has not followed it for long enough. A migration that has begun waits only after the schemas, versions or
+// conversion of the definition have changed. Otherwise it returns the given decision to go.
+func (f *followers) check(m *migrationv1alpha1.StorageVersionMigration, decision Decision) Decision {
 	resource := m.GroupResource()
 	observation := f.env.observer.Observe(resource)
 	if observation.Class != storageversion.Custom {
 		return decision
 	}
-	now, known := f.env.clock.Now(), f.stateOf(&observation)
+	now, known := f.env.clock.Now(), f.recordOf(&observation)
 	settle := f.env.options.SettlePeriod + time.Duration(observation.DefinitionCount)*handlerPeriod
 	if !m.Begun() { // Otherwise all servers followed when it started.
 		if wait := f.awaitFollowers(resource, &known, decision.Target, settle); wait != nil {
@@ -210,11 +211,12 @@ func (f *followers) gate(m *migrationv1alpha1.StorageVersionMigration, decision 
 		}
 	}
 	// A server that still has the schemas or the conversion of before may drop fields that are to be kept.
-	if settled := observation.ContentSince.Add(settle); len(observation.DefinedVersions) > 1 && now.Before(settled) {
+	contentSettled := observation.ContentSince.Add(settle)
+	if len(observation.DefinedVersions) > 1 && now.Before(contentSettled) {
 		wait := awaitAgreement("a version, a schema or the conversion of the CustomResourceDefinition changed at %s, or "+
 			"the manager started then. Rewriting begins at %s, when all servers use what the definition says",
-			observation.ContentSince.UTC().Format(time.RFC3339), settled.UTC().Format(time.RFC3339))
-		wait.DecideAt = settled
+			observation.ContentSince.UTC().Format(time.RFC3339), contentSettled.UTC().Format(time.RFC3339))
+		wait.DecideAt = contentSettled
 		return wait
 	}
 	return decision
@@ -223,7 +225,7 @@ func (f *followers) gate(m *migrationv1alpha1.StorageVersionMigration, decision 
 // awaitFollowers returns a decision to wait until all servers have followed the definition for the settle period, or
 // nil if they have. It has the servers asked if nobody has.
 func (f *followers) awaitFollowers(
-	resource schema.GroupResource, known *followState, target *migrationv1alpha1.MigrationTarget, settle time.Duration,
+	resource schema.GroupResource, known *followRecord, target *migrationv1alpha1.MigrationTarget, settle time.Duration,
 ) *Decision {
 	now, start := f.env.clock.Now(), known.since.Add(settle)
 	var wait Decision
@@ -234,7 +236,7 @@ func (f *followers) awaitFollowers(
 			advice = ". If this lasts for minutes, restart that server"
 		}
 		wait = awaitAgreement("%v. The migration starts when every server has written %s for the settle period%s",
-			known.lag, versionName(target), advice)
+			known.lag, versionOfTarget(target), advice)
 	case known.since.IsZero():
 		// Not at once: the answers make the controller decide again, which may lead here again while they do not count.
 		f.queue.AddAfter(resource, minRetry)
@@ -264,7 +266,7 @@ func (e *environment) everyServerFollows(
 	version := strings.TrimPrefix(target.EncodingVersion, resource.Group+"/")
 	mustReport := slices.Contains(observation.ServedVersions, version)
 	return e.observer.AskEach(ctx, func(ctx context.Context, server documents.Reader) error {
-		hash, err := hashAt(ctx, server, &observation)
+		hash, err := reportedHash(ctx, server, &observation)
 		switch {
 		case err != nil:
 			return err
@@ -277,11 +279,11 @@ func (e *environment) everyServerFollows(
 	})
 }
 
-// hashAt returns the hash of the storage version that a server reports of a custom resource. It is empty if the storage
-// version is not served. hashAt also asks at versions that the definition no longer serves, because a server that does
-// not follow it yet may serve only those. It does not take the versions from the document of the group: that is made
-// from APIServices, which may be late.
-func hashAt(ctx context.Context, server documents.Reader, o *storageversion.Observation) (string, error) {
+// reportedHash returns the hash of the storage version that a server reports of a custom resource. It is empty if the
+// storage version is not served. reportedHash also asks at versions that the definition no longer serves, because a
+// server that does not follow it yet may serve only those. It does not take the versions from the document of the
+// group: that is made from APIServices, which may be late.
+func reportedHash(ctx context.Context, server documents.Reader, o *storageversion.Observation) (string, error) {
 	for _, version := range slices.Concat(o.ServedVersions, o.DefinedVersions) {
 		served, err := server.ServedAt(ctx, o.Resource.WithVersion(version))
 		if err != nil {

@@ -81,7 +81,7 @@ func TestGenerationsThatSayTheSame(t *testing.T) {
 	since := noon
 	f := &followers{}
 	followed := func(sightings ...storageversion.Sighting) time.Time {
-		return f.stateOf(&storageversion.Observation{Resource: widgets, Sightings: sightings}).since
+		return f.recordOf(&storageversion.Observation{Resource: widgets, Sightings: sightings}).since
 	}
 	sightings := func(all ...storageversion.Sighting) []storageversion.Sighting { return all }
 	for name, test := range map[string]struct {
@@ -97,19 +97,21 @@ func TestGenerationsThatSayTheSame(t *testing.T) {
 			sightings(sighting(3, v1), sighting(4, v1), sighting(5, v1)), sightings(sighting(5, v1), sighting(6, v1)), since,
 		},
 	} {
-		f.known.Store(widgets, &followState{definition: identify(sighting(3, v1)), since: since})
+		f.known.Store(widgets, &followRecord{definitionID: definitionID(sighting(3, v1)), since: since})
 		followed(test.before...)
 		if got := followed(test.now...); !got.Equal(test.want) {
 			t.Errorf("%s: followed since %v, want %v", name, got, test.want)
 		}
 	}
-	f.known.Store(widgets, &followState{definition: identify(sighting(3, v1)), since: since, served: []string{"v1", "v2"}})
+	f.known.Store(widgets, &followRecord{
+		definitionID: definitionID(sighting(3, v1)), since: since, served: []string{"v1", "v2"},
+	})
 	if got := followed(sighting(3, v1), sighting(4, v1)); !got.IsZero() {
 		t.Errorf("a version is not served any more, and the servers count as followers since %v", got)
 	}
-	f.known.Store(widgets, &followState{definition: identify(sighting(3, v1)), since: since})
+	f.known.Store(widgets, &followRecord{definitionID: definitionID(sighting(3, v1)), since: since})
 	for late, want := range map[time.Duration]time.Time{0: since, time.Second: {}} {
-		got := f.stateOf(&storageversion.Observation{
+		got := f.recordOf(&storageversion.Observation{
 			Resource: widgets, Sightings: sightings(sighting(3, v1)), ServersSince: since.Add(late),
 		}).since
 		if !got.Equal(want) {
@@ -135,13 +137,13 @@ func TestServersThatChangeManyHandlers(t *testing.T) {
 	e.options.SettlePeriod = settle
 	f := newFollowers(e, func(schema.GroupResource) {})
 	observation := e.observer.Observe(widgets)
-	f.known.Store(widgets, &followState{definition: definitionOf(&observation), since: noon})
-	decision := f.gate(made(nil), toV2)
+	f.known.Store(widgets, &followRecord{definitionID: definitionIDOf(&observation), since: noon})
+	decision := f.check(made(nil), toV2)
 	if want := noon.Add(settle + 90*time.Second); decision.Verdict != Wait || !decision.DecideAt.Equal(want) {
 		t.Errorf("the decision is %+v, want to wait until %s", decision, want)
 	}
 	e.clock = testingclock.NewFakeClock(decision.DecideAt)
-	if decision := f.gate(made(nil), toV2); decision.Verdict != Go {
+	if decision := f.check(made(nil), toV2); decision.Verdict != Go {
 		t.Errorf("the decision is %+v", decision)
 	}
 }
@@ -158,8 +160,8 @@ func readerOf(t *testing.T, server *httptest.Server) documents.Reader {
 	return documents.Reader{Client: client, Timeout: time.Minute}
 }
 
-// TestHashAt asks a server that has no document of the group: an APIService is late, or was made by somebody.
-func TestHashAt(t *testing.T) {
+// TestReportedHash asks a server that has no document of the group: an APIService is late, or was made by somebody.
+func TestReportedHash(t *testing.T) {
 	v1, v2 := "/apis/"+widgets.Group+"/v1", "/apis/"+widgets.Group+"/v2"
 	for name, test := range map[string]struct {
 		hashes  map[string]string // by document
@@ -186,7 +188,7 @@ func TestHashAt(t *testing.T) {
 		observation := storageversion.Observation{
 			Resource: widgets, ServedVersions: []string{"v2"}, DefinedVersions: []string{"v1", "v2"},
 		}
-		got, err := hashAt(t.Context(), readerOf(t, server), &observation)
+		got, err := reportedHash(t.Context(), readerOf(t, server), &observation)
 		server.Close()
 		if got != test.want || (err == nil) != (test.wantErr == "") ||
 			err != nil && !strings.Contains(err.Error(), test.wantErr) {
@@ -258,7 +260,7 @@ func TestAPIServiceThatWasInFront(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.clock.Step(2 * time.Minute)
-	if d := f.gate(made(nil), toV2); d.Verdict != Go {
+	if d := f.check(made(nil), toV2); d.Verdict != Go {
 		t.Errorf("all servers have followed for two minutes, and the decision is %+v", d)
 	}
 }
@@ -278,7 +280,7 @@ func TestServerThatComesWhileServersAreAsked(t *testing.T) {
 		t.Errorf("all are asked again at %v, and the error is %v", again, err)
 	}
 	o.clock.Step(2 * time.Minute)
-	if d := f.gate(made(nil), toV2); d.Verdict == Go {
+	if d := f.check(made(nil), toV2); d.Verdict == Go {
 		t.Error("the migration starts although b was never asked")
 	}
 }
@@ -302,7 +304,7 @@ func TestSchemasThatChange(t *testing.T) {
 	}
 	want := func(verdict Verdict) {
 		t.Helper()
-		if d := s.followers.gate(begun, toV2); d.Verdict != verdict {
+		if d := s.followers.check(begun, toV2); d.Verdict != verdict {
 			t.Errorf("at generation %d, %v after noon: %+v", generation, o.clock.Since(noon), d)
 		}
 	}

@@ -32,8 +32,8 @@ const (
 	readAfterIfSmall = 5000
 )
 
-// sizes has what the API servers reported at one time, in bytes.
-type sizes struct {
+// reportedSizes has what the API servers reported at one time, in bytes.
+type reportedSizes struct {
 	files   map[string]int64 // of the database of each etcd
 	objects map[schema.GroupResource]objectSizes
 }
@@ -42,7 +42,7 @@ type sizes struct {
 type objectSizes struct{ average, all int64 }
 
 // add adds what one API server reports. Of two values for the same thing the larger one counts.
-func (s sizes) add(families map[string]*dto.MetricFamily) {
+func (s reportedSizes) add(families map[string]*dto.MetricFamily) {
 	for _, metric := range families[sizeMetric].GetMetric() {
 		etcd := labelsOf(metric)[etcdLabel]
 		s.files[etcd] = max(s.files[etcd], int64(metric.GetGauge().GetValue()))
@@ -128,7 +128,7 @@ func (g *growth) readingOverdue() bool { return g.rewrittenBytes >= g.maxGrowth/
 
 // record takes the sizes that were read. rewritten is what rewrittenBytes was when the reading began. It returns a file
 // that has reached its limit, or nil.
-func (g *growth) record(now sizes, rewritten int64) (full *databaseFile) {
+func (g *growth) record(now reportedSizes, rewritten int64) (full *databaseFile) {
 	soon := rewritten == 0
 	for id, size := range now.files {
 		f := g.files[id]

@@ -48,7 +48,7 @@ func TestGrowth(t *testing.T) {
 			g.resume()
 		}
 		g.rewritten(widgets)
-		full := g.record(sizes{files: map[string]int64{"etcd-0": step.last, "etcd-1": step.small}}, g.rewrittenBytes)
+		full := g.record(reportedSizes{files: map[string]int64{"etcd-0": step.last, "etcd-1": step.small}}, g.rewrittenBytes)
 		soon := g.maxUnsized == readAfterFirst
 		if (full != nil) != step.full || soon != step.soon {
 			t.Errorf("step %d, %s: full is %v and soon is %v", i, step.what, full != nil, soon)
@@ -77,7 +77,7 @@ func TestHowOftenSizesAreRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g, size := newGrowth(128*mebibyte), int64(0)
 			read := func() {
-				g.record(sizes{
+				g.record(reportedSizes{
 					files:   map[string]int64{"etcd-0": size},
 					objects: map[schema.GroupResource]objectSizes{widgets: test.objects},
 				}, g.rewrittenBytes)
@@ -103,7 +103,7 @@ func TestHowOftenSizesAreRead(t *testing.T) {
 // TestReadingThatTakesLong has rewrites go on while the sizes are read.
 func TestReadingThatTakesLong(t *testing.T) {
 	g := newGrowth(128 * mebibyte)
-	size := sizes{
+	size := reportedSizes{
 		files:   map[string]int64{"etcd-0": 1 << 30},
 		objects: map[schema.GroupResource]objectSizes{widgets: {100_000, 1 << 30}},
 	}
@@ -152,7 +152,7 @@ func TestTheFileStopsToGrow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			file, g := etcdFile{size: 1 << 30}, newGrowth(bound)
 			read := func() *databaseFile {
-				return g.record(sizes{
+				return g.record(reportedSizes{
 					files:   map[string]int64{"etcd": file.size},
 					objects: map[schema.GroupResource]objectSizes{widgets: test.told},
 				}, g.rewrittenBytes)

@@ -37,8 +37,8 @@ const (
 	// awaited migrations are those that a person waits for: a person created them, or the CustomResourceDefinition lists
 	// several stored versions, and none of them can be removed before the migration.
 	awaited
-	// outdated resources have a new encoding since the last migration.
-	outdated
+	// newEncoding: the servers write another encoding since the last migration.
+	newEncoding
 	// unexplored resources may be stored in any encoding. After the installation all resources are unexplored.
 	unexplored
 	// long migrations had a turn and are not done. They come late, so that small ones do not wait for them.
@@ -73,7 +73,7 @@ func rankOf(
 	case !m.HasEpoch(), state != nil && len(state.Status.Evidence.StoredVersions()) > 1:
 		r.priority = awaited
 	case state != nil && !slices.Contains(state.Status.PersistedStorageVersionHashes, storageversion.Unknown):
-		r.priority = outdated
+		r.priority = newEncoding
 	}
 	return r
 }

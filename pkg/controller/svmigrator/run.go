@@ -81,9 +81,9 @@ type migrationRun struct {
 	// locate has read. It is zero if there is none.
 	served       rewrite.Resource
 	contentSince time.Time
-	// begun is the migration with its target, or nil before the target is stored. Other goroutines use it to decide
+	// withTarget is the migration with its target, or nil before the target is stored. Other goroutines use it to decide
 	// whether the run must stop.
-	begun atomic.Pointer[migrationv1alpha1.StorageVersionMigration]
+	withTarget atomic.Pointer[migrationv1alpha1.StorageVersionMigration]
 	// ending means that this run is writing the end of the migration.
 	ending atomic.Bool
 
@@ -97,10 +97,10 @@ type migrationRun struct {
 
 // run rewrites the objects of the migration. It returns nil if the migration has ended.
 func (r *migrationRun) run(ctx context.Context) error {
-	if err := r.admit(ctx); err != nil {
+	if err := r.passGates(ctx); err != nil {
 		return r.endNotRewritten(ctx, err)
 	}
-	defer r.begun.Store(nil)
+	defer r.withTarget.Store(nil)
 	if storageversion.Expires(r.resource) {
 		return r.tryExpired(ctx)
 	}
@@ -130,7 +130,7 @@ func (r *migrationRun) prepareTask(ctx context.Context, decision Decision) {
 		return
 	}
 	r.task = rewrite.NewTask(r.served.Class, sweep.Position{})
-	if before := r.deniedBefore(decision.Target); before != nil {
+	if before := r.earlierWithDenied(decision.Target); before != nil {
 		klog.FromContext(ctx).Info("Rewriting what an earlier migration could not rewrite",
 			"earlier", before.Name, "objects", before.Status.Progress.Denied)
 		r.task = rewrite.NewTask(r.served.Class, positionAfter(before))
@@ -147,7 +147,7 @@ func (r *migrationRun) storeTarget(ctx context.Context, decision Decision) error
 		if storageversion.Expires(r.resource) {
 			logger = logger.V(4) // This repeats until the last old object has expired.
 		}
-		logger.Info("Migration continues", "target", versionName(decision.Target), "progress", m.Status.Progress)
+		logger.Info("Migration continues", "target", versionOfTarget(decision.Target), "progress", m.Status.Progress)
 	}
 	err := r.status.update(ctx, func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
 		if status.StartTime == nil || status.Target == nil {
@@ -167,7 +167,7 @@ func (r *migrationRun) storeTarget(ctx context.Context, decision Decision) error
 	if err != nil {
 		return err
 	}
-	r.begun.Store(r.status.stored)
+	r.withTarget.Store(r.status.stored)
 	// A change that came before this could not stop the run, so decide once more.
 	if r.mustStop(r.status.stored) {
 		return errStopped

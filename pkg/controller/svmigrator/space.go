@@ -162,8 +162,8 @@ func (s *space) rewritten(resource schema.GroupResource) {
 	}
 }
 
-// admit reports whether rewriting may begin. It takes the first readings if they are due.
-func (s *space) admit(ctx context.Context) bool {
+// mayBegin reports whether rewriting may begin. It takes the first readings if they are due.
+func (s *space) mayBegin(ctx context.Context) bool {
 	if s.growth.maxGrowth == 0 {
 		return true
 	}
@@ -211,7 +211,7 @@ func (s *space) read(ctx context.Context) {
 	s.mu.Lock()
 	rewritten := s.growth.rewrittenBytes
 	s.mu.Unlock()
-	sizes, err := s.sizes(ctx)
+	sizes, err := s.readSizes(ctx)
 	if ctx.Err() != nil {
 		return
 	}
@@ -251,12 +251,12 @@ func (s *space) startPause(p *spacePause) {
 	s.stopRuns()
 }
 
-// sizes asks all API servers. If no server reports the size of a database file, the error says why: it is that of a
+// readSizes asks all API servers. If no server reports the size of a database file, the error says why: it is that of a
 // server that did not answer, if there is one, because that server may report the size later.
-func (s *space) sizes(ctx context.Context) (sizes, error) {
+func (s *space) readSizes(ctx context.Context) (reportedSizes, error) {
 	var mu sync.Mutex
 	var unanswered error
-	all := sizes{files: map[string]int64{}, objects: map[schema.GroupResource]objectSizes{}}
+	all := reportedSizes{files: map[string]int64{}, objects: map[schema.GroupResource]objectSizes{}}
 	err := s.env.observer.AskEach(ctx, func(ctx context.Context, server documents.Reader) error {
 		families, err := server.Families(ctx, objectsMetric, bytesMetric, sizeMetric)
 		mu.Lock()

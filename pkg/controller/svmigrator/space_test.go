@@ -113,15 +113,15 @@ func TestFirstReadings(t *testing.T) {
 	s := newSpace(klog.Background(), e, func() {})
 	answering := told.servers
 	told.servers = tell(t, reply{code: http.StatusServiceUnavailable}).servers
-	if s.admit(t.Context()) {
+	if s.mayBegin(t.Context()) {
 		t.Error("no server answers, and migrations begin")
 	}
 	told.servers, told.asked = answering, 0
 	s.tryResume(t.Context()) // This reads the first member only.
 	suspended, stop := context.WithCancel(t.Context())
 	stop()
-	s.admit(suspended) // The next run has to measure.
-	if !s.admit(t.Context()) {
+	s.mayBegin(suspended) // The next run has to measure.
+	if !s.mayBegin(t.Context()) {
 		t.Errorf("nothing was rewritten yet, and migrations pause: %s", s.paused().Message)
 	}
 	want := databaseFile{first: 10 * mebibyte, last: 10 * mebibyte, limit: 11 * mebibyte}

@@ -112,7 +112,7 @@ func (w *statusWriter) update(ctx context.Context, change statusChange) error {
 func (e *environment) recordTransition(ctx context.Context, before, m *migrationv1alpha1.StorageVersionMigration) {
 	logger, status := klog.FromContext(ctx), &m.Status
 	if !before.Begun() && m.Begun() {
-		target := versionName(status.Target)
+		target := versionOfTarget(status.Target)
 		logger.Info("Migration starts", "target", target, "epoch", ptr.Deref(status.Target.Epoch, 0))
 		message := "All objects are being rewritten in " + target + "."
 		if m.IsConditionTrue(migrationv1alpha1.MigrationWaiting) {

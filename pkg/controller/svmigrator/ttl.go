@@ -45,10 +45,6 @@ func createdAfter(a, b *migrationv1alpha1.StorageVersionMigration) bool {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) > 0
 }
 
-func namesDenied(m *migrationv1alpha1.StorageVersionMigration) bool {
-	return m.Status.Progress != nil && m.Status.Progress.Denied > 0
-}
-
 // proofPending reports whether the migration proves something that the StorageState does not show yet.
 func proofPending(m *migrationv1alpha1.StorageVersionMigration, state *migrationv1alpha1.StorageState) bool {
 	target := m.Status.Target

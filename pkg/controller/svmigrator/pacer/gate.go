@@ -65,7 +65,7 @@ func newGate(perSecond float64) gate {
 	return g
 }
 
-func (g *gate) admit(now time.Time) (until time.Time, open bool) {
+func (g *gate) opensAt(now time.Time) (until time.Time, open bool) {
 	if g.probe != nil {
 		return time.Time{}, false // until the probe is back
 	}
@@ -73,8 +73,8 @@ func (g *gate) admit(now time.Time) (until time.Time, open bool) {
 	return until, !now.Before(until)
 }
 
-// admitted counts a request that is sent now.
-func (g *gate) admitted(p *Permit, now time.Time) {
+// sent counts a request that is sent now.
+func (g *gate) sent(p *Permit, now time.Time) {
 	if g.interval > 0 {
 		g.nextAt = latest(g.nextAt, now.Add(-lateness)).Add(g.interval)
 	}

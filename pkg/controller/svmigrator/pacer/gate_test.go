@@ -93,14 +93,14 @@ func TestLateTimers(t *testing.T) {
 	g, start := newGate(100), time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	now := start
 	for range 100 {
-		g.admitted(nil, now)
+		g.sent(nil, now)
 		now = g.nextAt.Add(5 * time.Millisecond)
 	}
 	if took := now.Sub(start); took > time.Second+lateness {
 		t.Errorf("100 requests at 100 in a second took %v", took)
 	}
 	now = now.Add(time.Minute)
-	g.admitted(nil, now)
+	g.sent(nil, now)
 	if since := now.Sub(g.nextAt); since > lateness {
 		t.Errorf("after a pause the next request was due %v ago", since)
 	}

@@ -25,8 +25,8 @@ const (
 	// A lane is throttled while its requests take longer than slowAfter and slowTimes as long as those of another lane.
 	slowAfter = 250 * time.Millisecond
 	slowTimes = 10
-	// lookEvery is how often the scheduler looks for lanes whose requests hang while others wait.
-	lookEvery = 100 * time.Millisecond
+	// recheckEvery is how often the scheduler looks for lanes whose requests hang while others wait.
+	recheckEvery = 100 * time.Millisecond
 	// recentWeight is the weight of the latest request in what a lane's requests take.
 	recentWeight = 0.2
 )
@@ -99,10 +99,10 @@ func (s *scheduler) throttled(l *Lane, now time.Time) bool {
 	})
 }
 
-// admit gives a permit to a caller that waits in the lane. If it gives none, until is when to try again if nothing
+// tryAcquire gives a permit to a caller that waits in the lane. If it gives none, until is when to try again if nothing
 // changes before. It is zero if only a change can help.
-func (s *scheduler) admit(l *Lane, now time.Time) (permit *Permit, until time.Time) {
-	if until, open := s.gate.admit(now); !open {
+func (s *scheduler) tryAcquire(l *Lane, now time.Time) (permit *Permit, until time.Time) {
+	if until, open := s.gate.opensAt(now); !open {
 		return nil, until
 	}
 	if s.inFlight >= int(s.limiter.most) {
@@ -115,7 +115,7 @@ func (s *scheduler) admit(l *Lane, now time.Time) (permit *Permit, until time.Ti
 	permit = &Permit{lane: l, began: now}
 	l.out = append(l.out, permit)
 	s.inFlight++
-	s.gate.admitted(permit, now)
+	s.gate.sent(permit, now)
 	return permit, time.Time{}
 }
 
@@ -128,7 +128,7 @@ func (s *scheduler) next(now time.Time) (next *Lane, until time.Time) {
 			counted += len(l.out)
 		}
 	}
-	until, open := s.limiter.admit(counted, now)
+	until, open := s.limiter.opensAt(counted, now)
 	for _, l := range s.lanes {
 		may := open
 		if s.throttled(l, now) {
@@ -139,7 +139,7 @@ func (s *scheduler) next(now time.Time) (next *Lane, until time.Time) {
 		}
 	}
 	if !until.After(now) && len(s.lanes) > 1 {
-		until = now.Add(lookEvery)
+		until = now.Add(recheckEvery)
 	}
 	return next, until
 }

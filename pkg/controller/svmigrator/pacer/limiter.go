@@ -81,7 +81,7 @@ func newLimiter(most int, unpaced bool) limiter {
 	return l
 }
 
-func (l *limiter) admit(inFlight int, now time.Time) (until time.Time, open bool) {
+func (l *limiter) opensAt(inFlight int, now time.Time) (until time.Time, open bool) {
 	if inFlight >= max(1, int(l.limit)) {
 		return time.Time{}, false
 	}

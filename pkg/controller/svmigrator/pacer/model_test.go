@@ -88,7 +88,7 @@ func (w *world) migrate(work, away time.Duration) *migration {
 func (w *world) dispatch() {
 	var next time.Time
 	for i := 0; i < len(w.lanes); i++ {
-		permit, until := w.scheduler.admit(&w.lanes[i].lane, w.now)
+		permit, until := w.scheduler.tryAcquire(&w.lanes[i].lane, w.now)
 		if permit != nil {
 			w.send(w.lanes[i], permit)
 			i, next = -1, time.Time{} // all are asked again

@@ -118,7 +118,7 @@ func (l *Lane) Acquire(ctx context.Context) (*Permit, error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		permit, until := p.scheduler.admit(l, now)
+		permit, until := p.scheduler.tryAcquire(l, now)
 		if permit != nil {
 			return permit, nil
 		}

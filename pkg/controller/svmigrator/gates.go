@@ -62,7 +62,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 		return time.Time{}, nil
 	}
 	ctx = withMigration(ctx, m)
-	decision, err := c.checkGates(ctx, m)
+	decision, err := c.checkGatesBeforeSlot(ctx, m)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -82,8 +82,8 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 	return decision.DecideAt, err
 }
 
-// checkGates checks the gates that need no slot.
-func (c *Controller) checkGates(
+// checkGatesBeforeSlot checks the gates that need no slot.
+func (c *Controller) checkGatesBeforeSlot(
 	ctx context.Context, m *migrationv1alpha1.StorageVersionMigration,
 ) (decision Decision, err error) {
 	if decision, err = c.env.decide(ctx, m); err != nil {
@@ -93,7 +93,7 @@ func (c *Controller) checkGates(
 		decision = c.checkServed(ctx, m, decision)
 	}
 	if decision.Verdict == Go {
-		decision = c.followers.gate(m, decision)
+		decision = c.followers.check(m, decision)
 	}
 	if pause := c.env.space.paused(); pause != nil && decision.Verdict == Go {
 		decision = *pause
@@ -108,15 +108,15 @@ func (c *Controller) enqueueReady(m *migrationv1alpha1.StorageVersionMigration) 
 	now, memory := c.env.clock.Now(), c.runs.memoryOf(m.UID)
 	switch {
 	case now.Before(memory.notBefore):
-		return stay(memory.notBefore)
+		return keepStatus(memory.notBefore)
 	case c.ready.NumRequeues(m.Name) > 0:
-		return stay(time.Time{}) // Its last run failed. It is queued again when the backoff is over.
+		return keepStatus(time.Time{}) // Its last run failed. It is queued again when the backoff is over.
 	}
 	other := c.runs.runOf(m.GroupResource())
-	decision := stay(now.Add(minRetry)) // A run begins now.
+	decision := keepStatus(now.Add(minRetry)) // A run begins now.
 	switch {
 	case memory.saysStuck(&m.Status) || memory.saysPostponed(&m.Status):
-		decision = stay(time.Time{}) // The status already says why it waits, and Queued would say less.
+		decision = keepStatus(time.Time{}) // The status already says why it waits, and Queued would say less.
 	case other != nil:
 		decision = waitDecision(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource runs. "+
 			"This one starts when that one has ended or gives up its slot", other.name)
@@ -130,10 +130,10 @@ func (c *Controller) enqueueReady(m *migrationv1alpha1.StorageVersionMigration) 
 	return decision
 }
 
-// admit checks gates 6 to 10 and stores the target (11). It returns an error if a gate is closed. If the error is
+// passGates checks gates 6 to 10 and stores the target (11). It returns an error if a gate is closed. If the error is
 // errStopped, the run ends, and sync finds the gate and writes it into the status.
-func (r *migrationRun) admit(ctx context.Context) error {
-	if !r.env.space.admit(ctx) {
+func (r *migrationRun) passGates(ctx context.Context) error {
+	if !r.env.space.mayBegin(ctx) {
 		return errStopped
 	}
 	// The cache may not have what the last run wrote yet.
@@ -147,7 +147,7 @@ func (r *migrationRun) admit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if decision.Verdict != Go || r.followers.gate(r.status.stored, decision).Verdict != Go {
+	if decision.Verdict != Go || r.followers.check(r.status.stored, decision).Verdict != Go {
 		return errStopped // sync says why it waits.
 	}
 	if unread != nil { // A decision to wait explains more than this error, so it comes first.
