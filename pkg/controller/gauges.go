@@ -40,8 +40,8 @@ func NewGauges[T any](collect func(controller *T, gauge Gauge), descs ...*metric
 	return &Gauges[T]{collect: collect, descs: descs}
 }
 
-// NewGauge describes one metric of a collector.
-func NewGauge(subsystem, name, help string, labels ...string) *metrics.Desc {
+// NewGaugeDesc describes one metric of a collector.
+func NewGaugeDesc(subsystem, name, help string, labels ...string) *metrics.Desc {
 	return metrics.NewDesc(subsystem+"_"+name, help, labels, nil, metrics.ALPHA, "")
 }
 

@@ -48,7 +48,7 @@ const (
 )
 
 var (
-	description = controller.NewGauge("svm_controller_manager", "fence",
+	description = controller.NewGaugeDesc("svm_controller_manager", "fence",
 		"1 with the state of the ValidatingAdmissionPolicy that keeps the manager from changing objects: Standing, Missing "+
 			"or Unknown. Only the leader checks.", "state")
 	gauges = controller.NewGauges(collect, description)
@@ -84,7 +84,7 @@ func (w *Watch) Run(ctx context.Context, client kubernetes.Interface) {
 		switch {
 		case ctx.Err() != nil:
 			return
-		case err != nil && retry.Unanswered(err) && reported != "":
+		case err != nil && retry.IsUnanswered(err) && reported != "":
 			// What was true before is most likely still true.
 			logger.V(2).Info("Could not check whether the fence stands, will retry", "retryAfter", retryAfter, "err", err)
 		case state != reported:

@@ -45,9 +45,9 @@ func Sleep(ctx context.Context, clk clock.Clock, d time.Duration) bool {
 	}
 }
 
-// Unanswered reports whether the question is still open: no API server answered, or one said that it cannot answer now
-// (429, 5xx). A refusal is an answer.
-func Unanswered(err error) bool {
+// IsUnanswered reports whether the question is still open: no API server answered, or one said that it cannot answer
+// now (429, 5xx). A refusal is an answer.
+func IsUnanswered(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return true

@@ -92,7 +92,7 @@ func TestUnanswered(t *testing.T) {
 		"a conflict":         {err: apierrors.NewConflict(pods, "a", nil)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := Unanswered(tc.err); got != tc.want {
+			if got := IsUnanswered(tc.err); got != tc.want {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})

@@ -34,8 +34,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// Kept is how many objects of one resource are stored in one form.
-type Kept struct {
+// Tally is how many objects of one resource are stored in one form.
+type Tally struct {
 	Place
 	Form
 	Objects int64
@@ -44,8 +44,8 @@ type Kept struct {
 // Survey is what was found in etcd.
 type Survey struct {
 	Revisions
-	// Kept is sorted by place, and then by form.
-	Kept []Kept
+	// Tallies are sorted by place, and then by form.
+	Tallies []Tally
 	// States are the StorageStates that were found, as of the same revision.
 	States []migrationv1alpha1.StorageState
 	// StatesUnread is how many StorageStates could not be read, because they are encrypted.
@@ -55,8 +55,8 @@ type Survey struct {
 // states is where StorageStates are.
 var states = Place{Group: migrationv1alpha1.GroupName, Resource: "storagestates"}
 
-// Question is what Count counts.
-type Question struct {
+// CountOptions say what Count counts.
+type CountOptions struct {
 	// Prefix is that of all keys of the API servers, for example /registry.
 	Prefix string
 	// Names are the resources to count, as resource.group. The group may be left out for resources of kube-apiserver. No
@@ -67,9 +67,9 @@ type Question struct {
 }
 
 // Count counts objects. It calls progress with the number of objects that were read, now and then.
-func Count(ctx context.Context, etcd clientv3.KV, q Question, progress func(objects int64)) (Survey, error) {
-	prefix, names := q.Prefix, q.Names
-	counts := map[Kept]int64{}
+func Count(ctx context.Context, etcd clientv3.KV, options CountOptions, progress func(objects int64)) (Survey, error) {
+	prefix, names := options.Prefix, options.Names
+	counts := map[Tally]int64{}
 	var survey Survey
 	var read int64
 	prefixes := []string{strings.TrimSuffix(prefix, "/") + "/"}
@@ -77,18 +77,18 @@ func Count(ctx context.Context, etcd clientv3.KV, q Question, progress func(obje
 		prefixes = foldersOf(prefix, names)
 	}
 	revisions, err := walk(ctx, etcd, prefixes, func(kv *mvccpb.KeyValue) error {
-		kept := Kept{Place: placeOf(string(kv.Key), prefix), Form: FormOf(kv.Value).named(kv.Value, q.Keys)}
-		if kept.Place == states {
+		tally := Tally{Place: placeOf(string(kv.Key), prefix), Form: FormOf(kv.Value).named(kv.Value, options.Keys)}
+		if tally.Place == states {
 			var state migrationv1alpha1.StorageState
-			if kept.Format == JSON && json.Unmarshal(kv.Value, &state) == nil ||
-				kept.Format == CBOR && direct.Unmarshal(kv.Value, &state) == nil {
+			if tally.Format == JSON && json.Unmarshal(kv.Value, &state) == nil ||
+				tally.Format == CBOR && direct.Unmarshal(kv.Value, &state) == nil {
 				survey.States = append(survey.States, state)
 			} else {
 				survey.StatesUnread++
 			}
 		}
-		if len(names) == 0 || kept.isOneOf(names) {
-			counts[kept]++
+		if len(names) == 0 || tally.isOneOf(names) {
+			counts[tally]++
 		}
 		if read++; read%maxPage == 0 {
 			progress(read)
@@ -98,9 +98,9 @@ func Count(ctx context.Context, etcd clientv3.KV, q Question, progress func(obje
 	if err != nil {
 		return Survey{}, err
 	}
-	for _, kept := range slices.SortedFunc(maps.Keys(counts), compareKept) {
-		kept.Objects = counts[kept]
-		survey.Kept = append(survey.Kept, kept)
+	for _, tally := range slices.SortedFunc(maps.Keys(counts), compareTallies) {
+		tally.Objects = counts[tally]
+		survey.Tallies = append(survey.Tallies, tally)
 	}
 	survey.Revisions = revisions
 	return survey, nil
@@ -108,7 +108,7 @@ func Count(ctx context.Context, etcd clientv3.KV, q Question, progress func(obje
 
 // HasObjects reports whether an object of a resource was found.
 func (s *Survey) HasObjects(name string) bool {
-	return slices.ContainsFunc(s.Kept, func(k Kept) bool { return k.isOneOf([]string{name}) })
+	return slices.ContainsFunc(s.Tallies, func(k Tally) bool { return k.isOneOf([]string{name}) })
 }
 
 // Knows reports whether an object or a StorageState of a resource was found.
@@ -136,32 +136,32 @@ func foldersOf(prefix string, names []string) []string {
 }
 
 // group returns the group of the resource, as well as key and bytes tell.
-func (k Kept) group() string {
-	if k.Group != "" {
-		return k.Group
+func (t Tally) group() string {
+	if t.Group != "" {
+		return t.Group
 	}
-	return schema.FromAPIVersionAndKind(k.APIVersion, k.Kind).Group
+	return schema.FromAPIVersionAndKind(t.APIVersion, t.Kind).Group
 }
 
 // isOneOf reports whether one of the names is that of the resource. Most keys of kube-apiserver have no group, and the
 // stored object may have another group than its resource, or be encrypted. So in groups of kube-apiserver the name of
 // the resource alone decides if the key has no group. Keys of other groups have the group, except those of a few
 // aggregated servers: there the group in the object decides.
-func (k Kept) isOneOf(names []string) bool {
+func (t Tally) isOneOf(names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		resource := schema.ParseGroupResource(name)
-		return resource.Resource == k.Resource &&
-			(resource.Group == "" || k.Group == resource.Group ||
-				k.Group == "" && (withoutGroup(resource.Group) || k.group() == resource.Group))
+		return resource.Resource == t.Resource &&
+			(resource.Group == "" || t.Group == resource.Group ||
+				t.Group == "" && (withoutGroup(resource.Group) || t.group() == resource.Group))
 	})
 }
 
 // Name returns the name of the resource, with its group as well as that is known.
-func (k Kept) Name() string {
-	return schema.GroupResource{Group: k.group(), Resource: k.Resource}.String()
+func (t Tally) Name() string {
+	return schema.GroupResource{Group: t.group(), Resource: t.Resource}.String()
 }
 
-func compareKept(a, b Kept) int {
+func compareTallies(a, b Tally) int {
 	return cmp.Or(
 		cmp.Compare(a.group(), b.group()), cmp.Compare(a.Resource, b.Resource),
 		cmp.Compare(a.Group, b.Group), cmp.Compare(a.Format, b.Format), cmp.Compare(a.APIVersion, b.APIVersion),
@@ -184,12 +184,12 @@ type Unclaimed struct {
 // they cannot be compared.
 func (s *Survey) Unclaimed() []Unclaimed {
 	found := []Unclaimed{}
-	for _, kept := range s.Kept {
-		if kept.APIVersion == "" {
+	for _, tally := range s.Tallies {
+		if tally.APIVersion == "" {
 			continue
 		}
-		hash := storageversion.Hash(schema.FromAPIVersionAndKind(kept.APIVersion, kept.Kind).GroupVersion(), kept.Kind)
-		of := s.statesOf(kept)
+		hash := storageversion.Hash(schema.FromAPIVersionAndKind(tally.APIVersion, tally.Kind).GroupVersion(), tally.Kind)
+		of := s.statesOf(tally)
 		claims := func(state *migrationv1alpha1.StorageState) bool {
 			persisted := state.Status.PersistedStorageVersionHashes
 			return len(persisted) == 0 || slices.Contains(persisted, hash) ||
@@ -200,7 +200,7 @@ func (s *Survey) Unclaimed() []Unclaimed {
 		}
 		found = append(found, Unclaimed{
 			StorageState: of[0].Name, Claims: of[0].Status.PersistedEncodingVersions,
-			Version: kept.APIVersion, Objects: kept.Objects,
+			Version: tally.APIVersion, Objects: tally.Objects,
 		})
 	}
 	return found
@@ -209,16 +209,16 @@ func (s *Survey) Unclaimed() []Unclaimed {
 // statesOf returns the StorageStates that may be about these objects: that of the same group and resource. Objects of
 // kube-apiserver may be stored in another group than that of their resource, and then it is one of kube-apiserver with
 // the same resource.
-func (s *Survey) statesOf(kept Kept) []*migrationv1alpha1.StorageState {
+func (s *Survey) statesOf(tally Tally) []*migrationv1alpha1.StorageState {
 	var sameName []*migrationv1alpha1.StorageState
 	for i := range s.States {
 		state := &s.States[i]
 		resource, evidence := state.GroupResource(), state.Status.Evidence
 		switch {
-		case resource.Resource != kept.Resource:
-		case resource.Group == kept.group():
+		case resource.Resource != tally.Resource:
+		case resource.Group == tally.group():
 			return []*migrationv1alpha1.StorageState{state}
-		case kept.Group == "" && (evidence == nil || storageversion.FromKubeAPIServers(*evidence)):
+		case tally.Group == "" && (evidence == nil || storageversion.FromKubeAPIServers(*evidence)):
 			sameName = append(sameName, state)
 		}
 	}

@@ -127,10 +127,10 @@ func TestFoldersOf(t *testing.T) {
 
 // TestGroupsOfNames wants a mistake in a group not to find the objects of a built-in resource of the same plural.
 func TestGroupsOfNames(t *testing.T) {
-	core := Kept{Place: Place{"", "services"}, Form: Form{Format: Encrypted}}
-	custom := Kept{Place: Place{"serving.knative.dev", "services"}, Form: Form{Format: JSON}}
+	core := Tally{Place: Place{"", "services"}, Form: Form{Format: Encrypted}}
+	custom := Tally{Place: Place{"serving.knative.dev", "services"}, Form: Form{Format: JSON}}
 	// The keys of some aggregated servers lack the group, and the object tells it.
-	bare := Kept{Place: Place{"", "services"}, Form: Form{Format: JSON, APIVersion: "bare.example.com/v1", Kind: "S"}}
+	bare := Tally{Place: Place{"", "services"}, Form: Form{Format: JSON, APIVersion: "bare.example.com/v1", Kind: "S"}}
 	for name, want := range map[string][3]bool{
 		"services": {true, true, true}, "services.serving.knative.dev": {false, true, false},
 		"services.serving.knative.dv": {}, "services.bare.example.com": {false, false, true},
@@ -151,8 +151,8 @@ func TestUnclaimed(t *testing.T) {
 		s.Status.PersistedStorageVersionHashes = hashes
 		return s
 	}
-	kept := func(group, resource, apiVersion, kind string) Kept {
-		return Kept{Place: Place{group, resource}, Form: Form{Format: JSON, APIVersion: apiVersion, Kind: kind}, Objects: 3}
+	kept := func(group, resource, apiVersion, kind string) Tally {
+		return Tally{Place: Place{group, resource}, Form: Form{Format: JSON, APIVersion: apiVersion, Kind: kind}, Objects: 3}
 	}
 	ofServers := state("networking.k8s.io", "ingresses", hashOf("networking.k8s.io", "v1", "Ingress"))
 	ofServers.Status.Evidence = &migrationv1alpha1.StorageEvidence{
@@ -162,7 +162,7 @@ func TestUnclaimed(t *testing.T) {
 		Source: migrationv1alpha1.EvidenceFromCustomResourceDefinition}
 	tests := []struct {
 		name   string
-		kept   Kept
+		kept   Tally
 		states []migrationv1alpha1.StorageState
 		want   []string
 	}{
@@ -187,7 +187,7 @@ func TestUnclaimed(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			survey := Survey{Kept: []Kept{test.kept}, States: test.states}
+			survey := Survey{Tallies: []Tally{test.kept}, States: test.states}
 			var got []string
 			for _, u := range survey.Unclaimed() {
 				got = append(got, u.StorageState)

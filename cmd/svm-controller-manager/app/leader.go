@@ -67,7 +67,7 @@ func (m *manager) lead(
 	}
 	period := election.RetryPeriod.Duration
 	lock := &termLock{Interface: lease, term: term, retryPeriod: period, stopElection: stopElection}
-	lock.label = func() { // Validation allows no other type of lock.
+	lock.setLabels = func() { // Validation allows no other type of lock.
 		lease.(*resourcelock.LeaseLock).Labels = map[string]string{fence.Label: m.fenceLabel()}
 	}
 	runEnded := make(chan error, 1)

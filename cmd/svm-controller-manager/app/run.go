@@ -63,13 +63,13 @@ func Run(ctx context.Context, c *options.Config, registry *Registry) error {
 	}
 	health := newHealth(selected, c.Reachable)
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
-	served, err := serve(serving, c, health)
+	portClosed, err := serve(serving, c, health)
 	if err != nil {
 		stopServing()
 		return err
 	}
 	// The port outlives the controllers, so that probes and metrics show their end as well.
-	defer func() { stopServing(); <-served }()
+	defer func() { stopServing(); <-portClosed }()
 
 	if err := waitForAPIServer(ctx, c.Client, c.Kubeconfig.Host); err != nil {
 		return nil // The manager stops before it has begun.

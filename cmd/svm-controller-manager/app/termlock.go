@@ -37,7 +37,7 @@ type termLock struct {
 	retryPeriod  time.Duration
 	stopElection func()
 	mayRelease   atomic.Bool // set once nothing runs that writes
-	label        func()      // sets the labels that the next write gives to the lease
+	setLabels    func()      // sets the labels that the next write gives to the lease
 }
 
 // Get reads the lease. It waits while that is not possible.
@@ -71,7 +71,7 @@ func (l *termLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord,
 func (l *termLock) logFailure(ctx context.Context, failures *retry.Streak, err error) {
 	kind, message := "refused", "The API server refuses to let this process read the leader lease, will retry. Check the "+
 		"credentials of the manager, and its permissions for Leases"
-	if retry.Unanswered(err) {
+	if retry.IsUnanswered(err) {
 		kind, message = "unanswered", "Cannot read the leader lease because the API server does not answer, will retry"
 	}
 	failures.Failed(ctx, kind, message, "lock", l.Describe(), "err", err)
@@ -100,7 +100,7 @@ func (l *termLock) renew(
 	if l.term.lost() {
 		return errTermOver
 	}
-	l.label()
+	l.setLabels()
 	request, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(l.retryPeriod, cancel) })()

@@ -67,7 +67,7 @@ func classify(
 		return storageversion.BuiltIn, nil, nil
 	}
 	definition, err := reader.Definition(ctx, resource)
-	if documents.NotServed(err) {
+	if documents.IsNotServed(err) {
 		return storageversion.Aggregated, nil, nil
 	}
 	return storageversion.Custom, definition, err
@@ -79,7 +79,7 @@ func publishedVersion(
 	ctx context.Context, reader documents.Reader, resource schema.GroupResource,
 ) (version string, stored bool, err error) {
 	versions, err := reader.Versions(ctx, resource.Group)
-	if err != nil && !documents.NotServed(err) {
+	if err != nil && !documents.IsNotServed(err) {
 		return "", false, err
 	}
 	hash, served := "", map[storageversion.Encoding]string{}

@@ -46,7 +46,7 @@ const (
 // also if in-tree migrations are not served, or if the manager is not allowed to list them.
 func (e *environment) runningInTree(ctx context.Context, resource schema.GroupResource) (string, error) {
 	versions, err := e.documents.Versions(ctx, inTreeGroup)
-	if documents.NotServed(err) || err == nil && len(versions) == 0 {
+	if documents.IsNotServed(err) || err == nil && len(versions) == 0 {
 		return "", nil
 	}
 	if err != nil {
@@ -60,7 +60,7 @@ func (e *environment) runningInTree(ctx context.Context, resource schema.GroupRe
 		e.inTree.Failed(ctx, "forbidden", "The manager is not allowed to list the migrations of kube-controller-manager, "+
 			"so the migrator does not wait for them. Allow it to list "+inTreeResource, "err", err)
 		return "", nil
-	case documents.NotServed(err):
+	case documents.IsNotServed(err):
 		return "", nil
 	case err != nil:
 		return "", err

@@ -52,28 +52,29 @@ var (
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"status"})
 
-	remainingObjects = controller.NewGauge(coreSubsystem, "remaining_objects",
+	remainingObjects = controller.NewGaugeDesc(coreSubsystem, "remaining_objects",
 		"Number of objects that running migrations have not processed yet, by resource. It is missing where the API server "+
 			"does not report how many there are.", "resource")
-	newestMigrations = controller.NewGauge(rewrite.Subsystem, "newest_migrations",
+	newestMigrations = controller.NewGaugeDesc(rewrite.Subsystem, "newest_migrations",
 		"Number of resources by the condition of their migration that runs, otherwise of their newest one: Waiting, "+
 			"Running, Succeeded or Failed, and the reason of this condition.", "condition", "reason")
-	runningMigrations = controller.NewGauge(rewrite.Subsystem, "running_migrations", "Number of migrations that write.")
-	queuedMigrations  = controller.NewGauge(rewrite.Subsystem, "queued_migrations",
+	runningMigrations = controller.NewGaugeDesc(rewrite.Subsystem, "running_migrations",
+		"Number of migrations that write.")
+	queuedMigrations = controller.NewGaugeDesc(rewrite.Subsystem, "queued_migrations",
 		"Number of migrations that wait for a slot.")
-	paceLimit = controller.NewGauge(rewrite.Subsystem, "pace_limit",
+	paceLimit = controller.NewGaugeDesc(rewrite.Subsystem, "pace_limit",
 		"Number of rewrites that may be under way at a time. Less than one means that there are pauses between rewrites.")
-	paceInFlight = controller.NewGauge(rewrite.Subsystem, "pace_in_flight", "Number of rewrites that are under way.")
-	paceRate     = controller.NewGauge(rewrite.Subsystem, "pace_rewrites_per_second",
+	paceInFlight = controller.NewGaugeDesc(rewrite.Subsystem, "pace_in_flight", "Number of rewrites that are under way.")
+	paceRate     = controller.NewGaugeDesc(rewrite.Subsystem, "pace_rewrites_per_second",
 		"Number of requests to rewrite an object that ended per second lately.")
-	paceOthers = controller.NewGauge(rewrite.Subsystem, "pace_others_writes_per_second",
+	paceOthers = controller.NewGaugeDesc(rewrite.Subsystem, "pace_others_writes_per_second",
 		"Number of objects that other clients wrote per second lately, as etcd's revision shows. It is measured only while "+
 			"migrations run.")
-	pacePaused = controller.NewGauge(rewrite.Subsystem, "pace_paused_seconds",
+	pacePaused = controller.NewGaugeDesc(rewrite.Subsystem, "pace_paused_seconds",
 		"Time until the next rewrite may be sent, by the reason of the pause: AskedToWait or Unreachable.", "reason")
-	storageGrowth = controller.NewGauge(rewrite.Subsystem, "storage_growth_bytes",
+	storageGrowth = controller.NewGaugeDesc(rewrite.Subsystem, "storage_growth_bytes",
 		"By how much the database file of etcd has grown since migrations began to rewrite.", "storage_cluster_id")
-	awaitingSpace = controller.NewGauge(rewrite.Subsystem, "awaiting_storage_space",
+	awaitingSpace = controller.NewGaugeDesc(rewrite.Subsystem, "awaiting_storage_space",
 		"1 while all migrations wait for a compaction of etcd, or for an API server that reports the size of etcd's "+
 			"database, else 0.")
 
@@ -113,9 +114,9 @@ func collect(c *Controller, gauge controller.Gauge) {
 	c.env.space.collect(gauge)
 }
 
-// hides reports whether a migration is counted instead of another one of its resource. One that waits for the end of
-// the other does not hide it: otherwise no alert would say that the other one makes no progress.
-func hides(m, other *migrationv1alpha1.StorageVersionMigration) bool {
+// countsInsteadOf reports whether a migration is counted instead of another one of its resource. One that waits for the
+// end of the other does not hide it: otherwise no alert would say that the other one makes no progress.
+func countsInsteadOf(m, other *migrationv1alpha1.StorageVersionMigration) bool {
 	runs := m.IsConditionTrue(migrationv1alpha1.MigrationRunning)
 	if runs != other.IsConditionTrue(migrationv1alpha1.MigrationRunning) {
 		return runs
@@ -131,7 +132,7 @@ func collectNewest(
 	all, _ := migrations.List(labels.Everything())
 	newest := map[schema.GroupResource]*migrationv1alpha1.StorageVersionMigration{}
 	for _, m := range all {
-		if other := newest[m.GroupResource()]; other == nil || hides(m, other) {
+		if other := newest[m.GroupResource()]; other == nil || countsInsteadOf(m, other) {
 			newest[m.GroupResource()] = m
 		}
 	}

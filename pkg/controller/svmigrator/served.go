@@ -69,7 +69,7 @@ func findServed(
 ) (*rewrite.Resource, error) {
 	resource, wanted := requested.GroupResource(), requested.Version
 	versions, err := reader.Versions(ctx, resource.Group)
-	if err != nil && !documents.NotServed(err) {
+	if err != nil && !documents.IsNotServed(err) {
 		return nil, err
 	}
 	if wanted == "" && slices.Contains(versions, preferred) {

@@ -222,7 +222,7 @@ func (s *space) read(ctx context.Context) {
 	switch {
 	case len(sizes.files) > 0:
 		s.unreported.Succeeded(ctx, "The API servers report the size of etcd's database again")
-	case len(s.growth.files) > 0, !errors.Is(err, errNoSize) && retry.Unanswered(err):
+	case len(s.growth.files) > 0, !errors.Is(err, errNoSize) && retry.IsUnanswered(err):
 		if s.pause != nil { // A new message would be written to the status of each migration.
 			s.unreported.Failed(ctx, "unanswered", "No API server reports the size of etcd's database", "err", err)
 			return
@@ -265,7 +265,7 @@ func (s *space) readSizes(ctx context.Context) (reportedSizes, error) {
 		if err == nil && families[sizeMetric] == nil || errors.Is(err, proto.Error) {
 			return errNoSize // An answer that is not protobuf has no size, and later answers will have none.
 		}
-		if err != nil && retry.Unanswered(err) {
+		if err != nil && retry.IsUnanswered(err) {
 			unanswered = err
 		}
 		return err

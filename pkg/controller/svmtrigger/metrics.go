@@ -43,18 +43,18 @@ var (
 	warnings = controller.NewCounter(subsystem, "warnings_total",
 		"Number of Warning events on StorageStates, by their reason.", "reason")
 
-	storageStates = controller.NewGauge(subsystem, "storage_states",
+	storageStates = controller.NewGaugeDesc(subsystem, "storage_states",
 		"Number of StorageStates by how many encodings their stored objects may have: 1, 2, 3+, or unknown. "+
 			"Everything is migrated when all have 1.", "persisted")
-	notAgreed = controller.NewGauge(subsystem, "resources_not_agreed",
+	notAgreed = controller.NewGaugeDesc(subsystem, "resources_not_agreed",
 		"Number of resources on whose encoding the servers have not agreed for long enough, "+
 			"by the reason of the Agreed condition.", "reason")
-	notMigrated = controller.NewGauge(subsystem, "resources_not_migrated",
+	notMigrated = controller.NewGaugeDesc(subsystem, "resources_not_migrated",
 		"Number of resources with objects that may be stored in old encodings, by the reason of the Migrated condition.",
 		"reason")
-	waitingMigrations = controller.NewGauge(subsystem, "migrations_waiting",
+	waitingMigrations = controller.NewGaugeDesc(subsystem, "migrations_waiting",
 		"Number of resources whose migration is created and has not begun.")
-	sinceLastRead = controller.NewGauge(subsystem, "seconds_since_last_observation",
+	sinceLastRead = controller.NewGaugeDesc(subsystem, "seconds_since_last_observation",
 		"Time since the last successful observation of what the servers write, by source.", "source")
 
 	gauges = controller.NewGauges(collectGauges, storageStates, notAgreed, notMigrated, waitingMigrations,

@@ -18,6 +18,6 @@ limitations under the License.
 // CustomResourceDefinitions, APIServices, their version and their metrics. It has types with only the fields that this
 // project needs.
 //
-// An error keeps the words of the API server. [NotServed] tells "the API server does not serve this" from "this could
+// An error keeps the words of the API server. [IsNotServed] tells "the API server does not serve this" from "this could
 // not be read".
 package documents

@@ -160,18 +160,18 @@ func (r Reader) Resources(ctx context.Context, gv schema.GroupVersion) (*metav1.
 	return document, r.decodeJSON(ctx, Path(gv), "APIResourceList", document)
 }
 
-// Served is what the document of one version says about a resource.
-type Served struct {
+// ServedResource is what the document of one version says about a resource.
+type ServedResource struct {
 	metav1.APIResource
 	// StatusVerbs are the verbs of its status subresource.
 	StatusVerbs []string
 }
 
 // ServedAt returns a resource at one version. It is nil if the server does not serve the resource at that version.
-func (r Reader) ServedAt(ctx context.Context, at schema.GroupVersionResource) (served *Served, err error) {
+func (r Reader) ServedAt(ctx context.Context, at schema.GroupVersionResource) (served *ServedResource, err error) {
 	document, err := r.Resources(ctx, at.GroupVersion())
 	if err != nil {
-		if NotServed(err) {
+		if IsNotServed(err) {
 			return nil, nil
 		}
 		return nil, err
@@ -180,7 +180,7 @@ func (r Reader) ServedAt(ctx context.Context, at schema.GroupVersionResource) (s
 	for _, resource := range document.APIResources {
 		switch resource.Name {
 		case at.Resource:
-			served = &Served{APIResource: resource}
+			served = &ServedResource{APIResource: resource}
 		case at.Resource + "/status":
 			statusVerbs = resource.Verbs
 		}
@@ -215,19 +215,19 @@ func (r Reader) decodeJSON(ctx context.Context, path, kind string, into runtime.
 	return r.Decode(ctx, path, runtime.ContentTypeJSON, kind, into)
 }
 
-// NotServed reports whether err is the answer of an API server that it does not serve what it was asked for. A proxy
+// IsNotServed reports whether err is the answer of an API server that it does not serve what it was asked for. A proxy
 // between here and the API server may answer 404 as well, and then nobody knows.
-func NotServed(err error) bool {
+func IsNotServed(err error) bool {
 	if !apierrors.IsNotFound(err) {
 		return false
 	}
 	// An API server answers either in the words of its API, or with the page of the Go library.
-	return !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) || PageNotFound(err)
+	return !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) || IsPageNotFound(err)
 }
 
-// PageNotFound reports whether err is the page that an API server sends for a path that it does not serve. That is
+// IsPageNotFound reports whether err is the page that an API server sends for a path that it does not serve. That is
 // plain text, not a Status object.
-func PageNotFound(err error) bool {
+func IsPageNotFound(err error) bool {
 	page, found := apierrors.StatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 	return found && strings.TrimSpace(page.Message) == "404 page not found"
 }

@@ -190,7 +190,7 @@ func TestWhatIsNotServedAndWhatCannotBeRead(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), test.says) || !strings.Contains(err.Error(), "/apis/apps/v1") {
 				t.Errorf("error %v, want one that names the path and says %q", err, test.says)
 			}
-			if got := NotServed(err); got != test.notServed {
+			if got := IsNotServed(err); got != test.notServed {
 				t.Errorf("not served: %t, want %t", got, test.notServed)
 			}
 		})

@@ -113,8 +113,8 @@ func TestConnectionThatEndsForAnotherReason(t *testing.T) {
 	c.stop()
 }
 
-// TestHoldsAreCheap counts what it costs to keep a connection: one request each minute.
-func TestHoldsAreCheap(t *testing.T) {
+// TestKeptConnectionsAreCheap counts what it costs to keep a connection: one request each minute.
+func TestKeptConnectionsAreCheap(t *testing.T) {
 	t.Parallel()
 	c := newOldCluster(t, 2)
 	c.run(t)

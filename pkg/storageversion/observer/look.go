@@ -220,7 +220,7 @@ func readResources(
 	document.Resources = map[schema.GroupResource]storageversion.Resource{}
 	for _, gv := range document.Serves {
 		list, err := from.Resources(ctx, gv)
-		if documents.NotServed(err) || !isBuiltIn(gv) {
+		if documents.IsNotServed(err) || !isBuiltIn(gv) {
 			continue // It is gone since the server listed it, or it is not built-in.
 		}
 		if err != nil {

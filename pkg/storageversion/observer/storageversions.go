@@ -55,7 +55,7 @@ func (w *storageVersionWatcher) run(ctx context.Context) {
 		health.applied(d.revision)
 	}, func(err error) {
 		health.tried(err)
-		if documents.NotServed(err) {
+		if documents.IsNotServed(err) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			delete(w.lastRead, migrationv1alpha1.EvidenceFromStorageVersion) // It is not there any more, and not late.

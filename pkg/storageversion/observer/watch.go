@@ -177,7 +177,7 @@ func (l *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watc
 		// An API server may know an earlier state only, perhaps because somebody restored etcd from a backup. No watch can
 		// continue there, so the Reflector has to list.
 		earlier := apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
-		if ctx.Err() != nil || !retry.Unanswered(err) || earlier {
+		if ctx.Err() != nil || !retry.IsUnanswered(err) || earlier {
 			return nil, err
 		}
 		l.failed(ctx, err)
@@ -232,7 +232,7 @@ func (l *listWatch) failed(ctx context.Context, err error) {
 	}
 	kind := cmp.Or(string(apierrors.ReasonForError(err)), "unknown")
 	switch {
-	case retry.Unanswered(err):
+	case retry.IsUnanswered(err):
 		kind = "unanswered"
 	case apierrors.IsNotFound(err):
 		// This is no error: the API may be switched off.

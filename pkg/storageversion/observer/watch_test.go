@@ -62,7 +62,7 @@ func startFollower(t *testing.T, s *fakeServer, clk clock.WithTicker) *follower 
 	var running sync.WaitGroup
 	running.Go(func() {
 		follow(ctx, clk, newSource(client, "customresourcedefinitions", "", ""), f.apply, func(err error) {
-			if documents.NotServed(err) {
+			if documents.IsNotServed(err) {
 				f.record("not served")
 			}
 		})

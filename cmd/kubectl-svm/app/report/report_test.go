@@ -39,7 +39,7 @@ func TestEtcd(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := &Report{}
-			r.addEtcd(&stored.Survey{Kept: []stored.Kept{{Objects: 3}}}, test.err)
+			r.addEtcd(&stored.Survey{Tallies: []stored.Tally{{Objects: 3}}}, test.err)
 			if counted := r.Etcd != nil && r.Etcd.Objects == 3; counted != test.counted {
 				t.Fatalf("etcd: %+v", r.Etcd)
 			}

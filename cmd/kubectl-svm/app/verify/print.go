@@ -58,11 +58,11 @@ func ResultOf(survey *stored.Survey, err error) Result {
 		FirstRevision: survey.First, LastRevision: survey.Last, Stored: []Stored{}, Unclaimed: survey.Unclaimed(),
 		NotCompared: err != nil,
 	}
-	for _, kept := range survey.Kept {
-		result.Objects += kept.Objects
+	for _, tally := range survey.Tallies {
+		result.Objects += tally.Objects
 		result.Stored = append(result.Stored, Stored{
-			Resource: kept.Name(), Version: kept.APIVersion, Kind: kept.Kind, Format: string(kept.Format),
-			EncryptedWith: encryption(kept.Form), Objects: kept.Objects,
+			Resource: tally.Name(), Version: tally.APIVersion, Kind: tally.Kind, Format: string(tally.Format),
+			EncryptedWith: encryption(tally.Form), Objects: tally.Objects,
 		})
 	}
 	return result

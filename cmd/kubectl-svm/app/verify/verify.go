@@ -170,8 +170,8 @@ func (o *Options) Survey(ctx context.Context) (stored.Survey, error) {
 		return stored.Survey{}, err
 	}
 	defer func() { _ = etcd.Close() }() // Nothing was written.
-	question := stored.Question{Prefix: o.Prefix, Names: o.Names, Keys: o.WithoutKeys}
-	survey, err := stored.Count(ctx, etcd, question, o.progress())
+	options := stored.CountOptions{Prefix: o.Prefix, Names: o.Names, Keys: o.WithoutKeys}
+	survey, err := stored.Count(ctx, etcd, options, o.progress())
 	if err == nil {
 		err = o.checkKeys(&survey)
 	}

@@ -121,7 +121,7 @@ func Classify(err error, name string) Failure {
 	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable, code == http.StatusGatewayTimeout,
 		apierrors.IsServerTimeout(err):
 		f.kind, f.timedOut = overloaded, code == http.StatusGatewayTimeout
-	case code == http.StatusNotFound && documents.PageNotFound(err):
+	case code == http.StatusNotFound && documents.IsPageNotFound(err):
 		f.kind = resourceGone
 	case code != http.StatusInternalServerError && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
 		// This is not the answer of an API server, but of a proxy in between.

@@ -228,7 +228,7 @@ func (r *rewriter) wouldChange(object *sweep.Object, what string) tryResult {
 // it does not serve the resource. This counts after several tries, and only if the API server does list the resource.
 func (r *rewriter) classify(ctx context.Context, object *sweep.Object, err error) Failure {
 	f := Classify(err, object.Name)
-	gone := f.kind == resourceGone && !documents.PageNotFound(err) // The page is about a version, maybe another one.
+	gone := f.kind == resourceGone && !documents.IsPageNotFound(err) // The page is about a version, maybe another one.
 	if (f.kind == unreachable || gone) && object.Tries >= blamelessTries {
 		if _, _, err := r.list(ctx, "", 1); err == nil {
 			f.kind = internal
