@@ -110,8 +110,8 @@ func (cp *ControlPlane) Requests(filter RequestFilter) (RequestCounts, error) {
 	return counts, nil
 }
 
-// maySelect reports whether a line of the log may have an event that the filter selects. Most lines have none, and it is
-// much cheaper to search a line than to decode it.
+// maySelect reports whether a line of the log may have an event that the filter selects. Most lines have none, and to
+// search a line is much cheaper than to decode it.
 func (f RequestFilter) maySelect(line []byte) bool {
 	contains := func(key string) func(string) bool {
 		return func(value string) bool { return bytes.Contains(line, fmt.Appendf(nil, "%q:%q", key, value)) }

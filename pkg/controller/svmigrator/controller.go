@@ -249,7 +249,8 @@ func (c *Controller) runEnded(ctx context.Context, run *migrationRun, err error)
 	case errors.As(err, &later):
 		run.notBefore, run.postponedFor = later.until, later.reason
 	case err == nil, ctx.Err() != nil, errors.Is(err, errStopped), errors.Is(err, errMigrationGone),
-		errors.Is(err, rewrite.ErrStuck), errors.Is(err, errTurnEnded):
+		errors.Is(err, rewrite.ErrStuck), errors.Is(err, rewrite.ErrTurnOver):
+		run.hadTurn = run.hadTurn || errors.Is(err, rewrite.ErrTurnOver)
 		run.notBefore = c.env.clock.Now().Add(minRetry) // The caches may not show yet what stopped the run.
 	default:
 		broken, run.notBefore = true, time.Time{}

@@ -54,9 +54,6 @@ const (
 	maxDenialEvents = 10
 )
 
-// errTurnEnded ends the run of a migration that has had its turn while others wait.
-var errTurnEnded = errors.New("the turn is over, and other migrations wait")
-
 // errStopped ends the run of a migration that must not write for now.
 var errStopped = errors.New("the migration must not write for now")
 
@@ -204,22 +201,16 @@ func (r *migrationRun) cleans() bool {
 		features.DefaultFeatureGate.Enabled(features.CRDManagedFieldsCleaning)
 }
 
-// SavePosition stores the position, unless a position was stored a moment ago. It returns errTurnEnded if the turn of
-// the migration is over and others wait.
+// SavePosition stores the position, unless a position was stored a moment ago.
 func (r *migrationRun) SavePosition(ctx context.Context, position sweep.Position) error {
 	now := r.env.clock.Now()
 	perMinute := r.rate.perMinute(now, position.Counts.Processed())
-	yields := !position.Complete && !r.turnEnds.IsZero() && !now.Before(r.turnEnds) && r.MustYield()
 	interval := saveInterval + time.Duration(len(position.Denied))*saveIntervalOfDenied
-	if !position.Complete && !yields && now.Sub(r.savedAt) < interval {
+	if !position.Complete && now.Sub(r.savedAt) < interval {
 		return nil
 	}
 	err := r.status.update(ctx, putPosition(position, perMinute))
 	r.savedAt = r.env.clock.Now()
-	if err == nil && yields {
-		r.hadTurn = true
-		return errTurnEnded
-	}
 	return err
 }
 
@@ -288,6 +279,11 @@ func (r *migrationRun) reportFailure(ctx context.Context, cause error) {
 
 // MustYield reports whether other migrations wait for a slot.
 func (r *migrationRun) MustYield() bool { return r.ready.Len() > 0 }
+
+// TurnOver reports whether the migration has had its turn, and others wait.
+func (r *migrationRun) TurnOver() bool {
+	return !r.turnEnds.IsZero() && !r.env.clock.Now().Before(r.turnEnds) && r.MustYield()
+}
 
 // postponed ends the run of a migration that must not run again before some time. The Waiting condition has the reason.
 type postponed struct {

@@ -172,6 +172,7 @@ func (m *migration) SavePosition(_ context.Context, position sweep.Position) err
 func (m *migration) ObjectDone(rewrite.Result)                   {}
 func (m *migration) ReportPhase(context.Context, rewrite.Report) {}
 func (m *migration) MustYield() bool                             { return false }
+func (m *migration) TurnOver() bool                              { return false }
 
 // Serve answers at an address until the context ends.
 func Serve(ctx context.Context, address string, objects int) error {

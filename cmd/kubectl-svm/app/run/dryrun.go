@@ -109,3 +109,5 @@ func (r *rehearsal) ReportPhase(_ context.Context, report rewrite.Report) {
 }
 
 func (r *rehearsal) MustYield() bool { return false }
+
+func (r *rehearsal) TurnOver() bool { return false }

@@ -52,6 +52,9 @@ type Migration interface {
 	ReportPhase(ctx context.Context, report Report)
 	// MustYield reports whether other migrations wait. A run without progress then ends with ErrStuck.
 	MustYield() bool
+	// TurnOver reports whether the run must end with ErrTurnOver, so that others come first. The next run continues in
+	// the middle of the chunk if it has the same Task.
+	TurnOver() bool
 }
 
 // Result is an object with its outcome.
@@ -108,6 +111,9 @@ func NewEngine(config *rest.Config, pace *pacer.Pacer, clk clock.WithTicker, chu
 
 // ErrStuck ends a run that makes no progress while other migrations wait.
 var ErrStuck = errors.New("there was no progress for a while, and other migrations wait")
+
+// ErrTurnOver ends a run that has had its turn while other migrations wait.
+var ErrTurnOver = errors.New("the turn is over, and other migrations wait")
 
 // PermanentError ends a run that cannot succeed. Reason and Message are for the Failed condition.
 type PermanentError struct {

@@ -148,7 +148,7 @@ func (r *sweepRunner) report(now time.Time) (Report, bool) {
 	case !r.listRetry.Since.IsZero() && now.Sub(r.listRetry.Since) > ReportAfter:
 		retry = r.listRetry
 		retry.What = "Listing the next objects has failed"
-	case objects == 0 && r.task.phase != Stuck:
+	case objects == 0 && r.sweep.RetriesInFlight() == 0 && r.task.phase != Stuck:
 		r.task.phase = r.normal
 		return Report{Phase: r.normal}, true
 	default:

@@ -166,6 +166,9 @@ func (r *sweepRunner) step(ctx context.Context, work chan<- *sweep.Object, tick 
 			r.task.RecordFailing(now)
 			return ErrStuck
 		}
+		if r.migration.TurnOver() {
+			return ErrTurnOver
+		}
 	}
 	return nil
 }

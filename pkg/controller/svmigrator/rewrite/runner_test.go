@@ -55,7 +55,9 @@ type fakeRun struct {
 	tick time.Duration
 	// crowded means that other migrations wait.
 	crowded bool
-	answer  func(name string, n int, now time.Time) tryResult
+	// turnEnds is when the turn is over. Zero means never.
+	turnEnds time.Time
+	answer   func(name string, n int, now time.Time) tryResult
 }
 
 func (r *fakeRun) SavePosition(_ context.Context, position sweep.Position) error {
@@ -70,6 +72,8 @@ func (r *fakeRun) ReportPhase(_ context.Context, report Report) {
 }
 
 func (r *fakeRun) MustYield() bool { return r.crowded }
+
+func (r *fakeRun) TurnOver() bool { return !r.turnEnds.IsZero() && r.fake.Now().After(r.turnEnds) }
 
 // newFakeRun makes a run over objects. answer says what becomes of an object at its nth try.
 func newFakeRun(objects int, answer func(name string, n int, now time.Time) tryResult) *fakeRun {
@@ -214,22 +218,6 @@ func TestReportsThatItIsStuck(t *testing.T) {
 	}
 	if r.task.Stuck() {
 		t.Error("it is still stuck")
-	}
-}
-
-func TestYieldsToOthers(t *testing.T) {
-	t.Parallel()
-	r := newFakeRun(20, func(string, int, time.Time) tryResult { return failing(unreachable) })
-	if err := r.play(t, 2*StuckAfter); !errors.Is(err, errStopped) {
-		t.Fatalf("nobody waits, and it ended with %v", err)
-	}
-	r.crowded = true
-	began := r.fake.Now()
-	if err := r.play(t, time.Hour); !errors.Is(err, ErrStuck) {
-		t.Fatalf("it ended with %v", err)
-	}
-	if took := r.fake.Since(began); took < StuckAfter || took > 2*StuckAfter {
-		t.Errorf("it made room after %v", took)
 	}
 }
 

@@ -109,9 +109,12 @@ type chunk struct {
 	fresh    []*Object // not tried yet
 	waiting  []retry   // to be tried again, sorted by time
 	inFlight int
-	counts   Counts
-	retried  int64
-	denied   []migrationv1alpha1.DeniedObject
+	// retriesInFlight are those in flight that have failed before.
+	retriesInFlight int
+
+	counts  Counts
+	retried int64
+	denied  []migrationv1alpha1.DeniedObject
 }
 
 type retry struct {
@@ -212,13 +215,24 @@ func (s *Sweep) Take(object *Object, now time.Time) {
 	}
 	object.FirstTry = cmp.Or(object.FirstTry, now)
 	c.inFlight++
+	if object.Tries > 0 {
+		c.retriesInFlight++
+	}
+}
+
+// landed counts an object that was in flight.
+func (c *chunk) landed(object *Object) {
+	c.inFlight--
+	if object.Tries > 0 {
+		c.retriesInFlight--
+	}
 }
 
 // Done records the outcome of an object. If the outcome is Denied, reason and message are those of the API server's
 // answer.
 func (s *Sweep) Done(object *Object, outcome Outcome, reason metav1.StatusReason, message string) {
 	c := &s.current
-	c.inFlight--
+	c.landed(object)
 	c.counts[outcome]++
 	if outcome == Denied {
 		c.denied = append(c.denied, migrationv1alpha1.DeniedObject{
@@ -230,7 +244,7 @@ func (s *Sweep) Done(object *Object, outcome Outcome, reason metav1.StatusReason
 // Retry records that the object has to be tried again at the given time.
 func (s *Sweep) Retry(object *Object, at time.Time) {
 	c := &s.current
-	c.inFlight--
+	c.landed(object)
 	c.retried++
 	object.Tries++
 	c.waiting = append(c.waiting, retry{object: object, at: at})
@@ -239,7 +253,7 @@ func (s *Sweep) Retry(object *Object, at time.Time) {
 
 // Return takes back an object whose rewrite has no result. Next will return it again.
 func (s *Sweep) Return(object *Object) {
-	s.current.inFlight--
+	s.current.landed(object)
 	s.current.fresh = append(s.current.fresh, object)
 }
 
@@ -288,6 +302,9 @@ func (s *Sweep) UnfinishedInChunk() int {
 
 // InFlight is how many objects are being rewritten.
 func (s *Sweep) InFlight() int { return s.current.inFlight }
+
+// RetriesInFlight is how many objects are being rewritten that have failed before.
+func (s *Sweep) RetriesInFlight() int { return s.current.retriesInFlight }
 
 // StoredInChunk is how many objects of the current chunk are known to be stored in the target encoding.
 func (s *Sweep) StoredInChunk() int64 {

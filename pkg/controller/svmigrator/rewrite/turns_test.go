@@ -1,0 +1,101 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package rewrite
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
+)
+
+func TestYieldsToOthers(t *testing.T) {
+	t.Parallel()
+	r := newFakeRun(20, func(string, int, time.Time) tryResult { return failing(unreachable) })
+	if err := r.play(t, 2*StuckAfter); !errors.Is(err, errStopped) {
+		t.Fatalf("nobody waits, and it ended with %v", err)
+	}
+	r.crowded = true
+	began := r.fake.Now()
+	if err := r.play(t, time.Hour); !errors.Is(err, ErrStuck) {
+		t.Fatalf("it ended with %v", err)
+	}
+	if took := r.fake.Since(began); took < StuckAfter || took > 2*StuckAfter {
+		t.Errorf("it made room after %v", took)
+	}
+}
+
+// TestRetryInFlight has one object that fails. While it is tried again, nobody knows yet whether it still fails.
+func TestRetryInFlight(t *testing.T) {
+	t.Parallel()
+	r := newFakeRun(0, fine)
+	now := noon
+	r.task.Begin(now)
+	r.sweep.List()
+	r.sweep.Listed(sweep.Chunk{Objects: []*sweep.Object{{Name: "only"}}, ResourceVersion: "1"})
+	clear := func(want Phase) {
+		t.Helper()
+		report, sure := r.report(now)
+		if sure != (want != "") || report.Phase != want {
+			t.Errorf("the phase is %q (sure: %t), want %q", report.Phase, sure, want)
+		}
+	}
+	object := r.sweep.Next(now)
+	r.sweep.Take(object, now)
+	clear(Rewriting)
+	r.objectRetry.Failure.kind = overloaded
+	r.sweep.Retry(object, now.Add(time.Second))
+	now = now.Add(2 * ReportAfter)
+	clear(RetryingRequests)
+	r.sweep.Take(object, now)
+	clear("")
+	r.sweep.Done(object, sweep.Rewritten, "", "")
+	clear(Rewriting)
+}
+
+// TestTurnInTheMiddleOfAChunk has an object that fails for longer than the turn. The next run continues where this one
+// ended.
+func TestTurnInTheMiddleOfAChunk(t *testing.T) {
+	t.Parallel()
+	const turn = 30 * time.Second
+	r := newFakeRun(20, func(name string, n int, now time.Time) tryResult {
+		if name == "object-07" && now.Before(noon.Add(2*turn)) {
+			return failing(overloaded)
+		}
+		return fine(name, n, now)
+	})
+	r.turnEnds = noon.Add(turn)
+	if err := r.play(t, time.Hour); !errors.Is(err, ErrTurnOver) {
+		t.Fatalf("it ended with %v", err)
+	}
+	if took := r.fake.Since(noon); took > turn+time.Second {
+		t.Errorf("the turn of %v lasted %v", turn, took)
+	}
+	r.turnEnds = time.Time{}
+	if err := r.play(t, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	for name, tries := range r.tries {
+		if name != "object-07" && tries != 1 {
+			t.Errorf("%s was sent %d times", name, tries)
+		}
+	}
+	if last := r.saved[len(r.saved)-1]; last.Counts[sweep.Rewritten] != 20 {
+		t.Errorf("the outcomes are %v", last.Counts)
+	}
+}
