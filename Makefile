@@ -21,15 +21,17 @@ SEED    ?= $(shell date +%s)
 # Everything is built without cgo, as the servers are, so that packages are compiled once; but the race detector needs
 # cgo, hence a C compiler.
 RACE    ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
-# Tests whose controllers run in managers, which are built with the race detector: the tests themselves need none.
-# The longest first, so that they do not end alone.
-OF_MANAGERS := svmigrator svmtrigger monitoring plugin install manager api
+# Tests whose controllers run in managers. The longest first, so that they do not end alone. With the race detector
+# these tests take a quarter longer. So the managers of some have it, and those of chaos and of the conformance suite,
+# which run all controllers under all faults.
+OF_MANAGERS    := svmigrator svmtrigger plugin install api
+RACED_MANAGERS := monitoring manager
 # All others with tests: what they are about runs in their own process. Those of upgrades and of the conformance suite
 # have targets of their own.
 # The observer's take longest.
 TESTED       = $(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' \
 	./test/integration/observer ./test/...)
-ELSEWHERE   := simulation chaos upgrade e2e $(addprefix integration/,$(OF_MANAGERS))
+ELSEWHERE   := simulation chaos upgrade e2e $(addprefix integration/,$(OF_MANAGERS) $(RACED_MANAGERS))
 IN_PROCESS   = $(filter-out $(addprefix %/test/,$(ELSEWHERE)) $(PLAIN),$(TESTED))
 # What is tested without servers: in packages of one goroutine the race detector has nothing to find.
 PLAIN        = $(shell go list ./hack/... ./test/bench ./test/scale/synthetic ./test/chaos/failpoint \
@@ -108,12 +110,17 @@ soak: ## Play new histories of a simulated cluster, HISTORIES= of them; tells al
 
 .PHONY: integration
 integration: test-binaries ## Run the tests against real servers; FOCUS= is a regular expression on test names
-	@$(MAKE) --no-print-directory -j2 integration-of-managers integration-in-process
+	@$(MAKE) --no-print-directory -j3 integration-of-managers integration-of-raced-managers integration-in-process
 
 .PHONY: integration-of-managers
 integration-of-managers:
-	@SVM_TEST_BINARIES=$(CURDIR)/$(OUTPUT)/test CGO_ENABLED=0 hack/step.sh "integration, managers" \
-		$(INTEGRATION) -p 3 $(OF_MANAGERS:%=./test/integration/%)
+	@SVM_TEST_BINARIES=$(CURDIR)/$(OUTPUT)/test/plain CGO_ENABLED=0 hack/step.sh "integration, managers" \
+		$(INTEGRATION) -p 2 $(OF_MANAGERS:%=./test/integration/%)
+
+.PHONY: integration-of-raced-managers
+integration-of-raced-managers:
+	@SVM_TEST_BINARIES=$(CURDIR)/$(OUTPUT)/test CGO_ENABLED=0 hack/step.sh "integration, raced" \
+		$(INTEGRATION) -p 1 $(RACED_MANAGERS:%=./test/integration/%)
 
 .PHONY: integration-in-process
 integration-in-process:

@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
-# Builds the managers, and the kubectl plugin, that integration tests run into _output/test. Arguments, such as -race,
-# are those of go build for the managers. The plugin is built without them, because tests start it hundreds of times.
-# Its packages that have several goroutines are raced in unit tests and in test/integration/terminal.
+# Builds the managers, and the kubectl plugin, that integration tests run into _output/test, and once more into
+# _output/test/plain. Arguments, such as -race, are those of go build for the managers of _output/test. The plugin is
+# built without them, because tests start it hundreds of times. Its packages that have several goroutines are raced in
+# unit tests and in test/integration/terminal.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 export CGO_ENABLED=0
-mkdir -p _output/test
-build_with_progress "the plugin of the tests" -ldflags=-w -o _output/test/ -- ./cmd/kubectl-svm
+mkdir -p _output/test/plain
+managers=(./cmd/svm-controller-manager ./test/integration/manager/plugin)
+build_with_progress "the plugin and the plain managers of the tests" -ldflags=-w -o _output/test/plain/ -- \
+  ./cmd/kubectl-svm "${managers[@]}"
+cp -f _output/test/plain/kubectl-svm _output/test/
 if [[ " $* " == *" -race "* ]]; then
   export CGO_ENABLED=1
 fi
-build_with_progress "the managers of the tests" "$@" -ldflags=-w -o _output/test/ -- \
-  ./cmd/svm-controller-manager ./test/integration/manager/plugin
+build_with_progress "the managers of the tests" "$@" -ldflags=-w -o _output/test/ -- "${managers[@]}"

@@ -31,4 +31,5 @@ make --no-print-directory e2e-binaries
 make --no-print-directory unit-plain-and-simulation
 # Integration tests wait much of the time. The conformance suite and chaos follow those that end first, also if these
 # fail.
-make --no-print-directory -k -j2 integration-of-managers integration-in-process e2e-quick chaos-in-short
+make --no-print-directory -k -j3 integration-of-managers integration-of-raced-managers integration-in-process \
+  e2e-quick chaos-in-short

@@ -36,9 +36,9 @@ import (
 	"k8s.io/klog/v2/ktesting"
 )
 
-// The race detector makes decoding more than ten times slower, so this is tested without it.
+// The race detector makes decoding more than ten times slower, so this file is for tests without it.
 const (
-	manyDefinitions = 5000
+	manyDefinitions = 1000
 	definitionSize  = 100_000
 )
 
@@ -104,11 +104,10 @@ func (s *definitionServer) write(w io.Writer, i int) {
 		"status":{"storedVersions":["v1alpha1","v1"],"conditions":[{"type":"Established","status":"True"}]}}`, i, s.padding)
 }
 
-// TestManyLargeDefinitionsFit holds the heap to what a process of 100 MB has room for. With the race detector there
-// are fewer.
+// TestManyLargeDefinitionsFit holds the heap to what a process of 100 MB has room for. The definitions have 100 MB.
 func TestManyLargeDefinitionsFit(t *testing.T) {
 	const (
-		limitOfGrowth = 30 << 20
+		limitOfGrowth = 8 << 20
 		limitOfPeak   = 80 << 20 // while they are read, garbage and the server's part included
 	)
 	for name, streams := range map[string]bool{"streamed list": true, "paged list": false} {
