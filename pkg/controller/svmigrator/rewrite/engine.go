@@ -52,8 +52,8 @@ type Migration interface {
 	ReportPhase(ctx context.Context, report Report)
 	// MustYield reports whether other migrations wait. A run without progress then ends with ErrStuck.
 	MustYield() bool
-	// TurnOver reports whether the run must end with ErrTurnOver, so that others come first. The next run continues in
-	// the middle of the chunk if it has the same Task.
+	// TurnOver reports whether the run must end with ErrTurnOver, so that others come first. A run that has made progress
+	// then ends when nothing is in flight. The next run continues in the middle of the chunk if it has the same Task.
 	TurnOver() bool
 }
 

@@ -73,6 +73,8 @@ type Task struct {
 	phase Phase
 	// lastProgress is when an object got its outcome or a list its answer, or when the last run began.
 	lastProgress time.Time
+	// advanced means that the last run has made progress.
+	advanced bool
 }
 
 // NewTask returns a task that resumes from a position. The zero Position is the beginning.
@@ -84,13 +86,13 @@ func NewTask(class storageversion.Class, from sweep.Position) *Task {
 func (t *Task) Stuck() bool { return t != nil && t.phase == Stuck }
 
 // Begin records that a run begins. A task that was stuck stays so until it makes progress.
-func (t *Task) Begin(now time.Time) { t.lastProgress = now }
+func (t *Task) Begin(now time.Time) { t.lastProgress, t.advanced = now, false }
 
 // Idle is the time since the last progress, or since the last run began.
 func (t *Task) Idle(now time.Time) time.Duration { return now.Sub(t.lastProgress) }
 
 func (t *Task) progressed(now time.Time) {
-	t.lastProgress = now
+	t.lastProgress, t.advanced = now, true
 	if t.phase == Stuck {
 		t.phase = RetryingRequests
 	}

@@ -107,6 +107,8 @@ type sweepRunner struct {
 	// deniedForPermission are those that were denied because this program lacks a permission. deniedForChange are those
 	// that a rewrite would change.
 	deniedForPermission, deniedForChange commonDenials
+	// turnOver means that no object is sent any more, and that the run ends when nothing is in flight.
+	turnOver bool
 	// impatient means that the runner gives up on an object even if many objects fail.
 	impatient bool
 	// endingSince is when an unbroken row of failures began that end the run if they last. It is zero if the last answer
@@ -143,9 +145,12 @@ func (r *sweepRunner) run(ctx context.Context) error {
 
 // step waits for the next thing to happen, and handles it.
 func (r *sweepRunner) step(ctx context.Context, work chan<- *sweep.Object, tick <-chan time.Time) error {
+	if r.turnOver && r.sweep.InFlight() == 0 {
+		return ErrTurnOver
+	}
 	now := r.clock.Now()
 	object := r.sweep.Next(now)
-	if object == nil || now.Before(r.heldUntil) {
+	if object == nil || r.turnOver || now.Before(r.heldUntil) {
 		work = nil // blocks
 	}
 	select {
@@ -166,9 +171,8 @@ func (r *sweepRunner) step(ctx context.Context, work chan<- *sweep.Object, tick 
 			r.task.RecordFailing(now)
 			return ErrStuck
 		}
-		if r.migration.TurnOver() {
-			return ErrTurnOver
-		}
+		// A run without progress goes on: the next one would begin the same list anew.
+		r.turnOver = r.task.advanced && r.migration.TurnOver()
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ limitations under the License.
 package rewrite
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -86,7 +87,7 @@ func TestTurnInTheMiddleOfAChunk(t *testing.T) {
 	if took := r.fake.Since(noon); took > turn+time.Second {
 		t.Errorf("the turn of %v lasted %v", turn, took)
 	}
-	r.turnEnds = time.Time{}
+	r.turnEnds, r.turnOver = time.Time{}, false
 	if err := r.play(t, time.Hour); err != nil {
 		t.Fatal(err)
 	}
@@ -97,5 +98,48 @@ func TestTurnInTheMiddleOfAChunk(t *testing.T) {
 	}
 	if last := r.saved[len(r.saved)-1]; last.Counts[sweep.Rewritten] != 20 {
 		t.Errorf("the outcomes are %v", last.Counts)
+	}
+}
+
+// TestTurnEndsWithoutCancellingRequests has a list that takes longer than the turn, and then a rewrite that is in flight
+// when the next turn ends. Both are answered.
+func TestTurnEndsWithoutCancellingRequests(t *testing.T) {
+	t.Parallel()
+	const turn = 30 * time.Second
+	r := newFakeRun(5, fine)
+	// takes returns when so much time of the run has passed, or when the request is cancelled.
+	takes := func(ctx context.Context, d time.Duration) error {
+		for began := r.fake.Now(); ctx.Err() == nil && r.fake.Since(began) < d; {
+			time.Sleep(time.Millisecond)
+		}
+		return ctx.Err()
+	}
+	list, rewrite, lists := r.list, r.rewrite, 0
+	r.list = func(ctx context.Context, token string) (sweep.Chunk, error) {
+		lists++
+		if err := takes(ctx, 2*turn); err != nil {
+			return sweep.Chunk{}, err
+		}
+		return list(ctx, token)
+	}
+	r.rewrite = func(ctx context.Context, object *sweep.Object) tryResult {
+		if object.Name == "object-03" && takes(ctx, 2*turn) != nil {
+			t.Error("the rewrite was cancelled")
+		}
+		return rewrite(ctx, object)
+	}
+	for runs := 1; ; runs++ {
+		r.turnEnds, r.turnOver = r.fake.Now().Add(turn), false
+		r.task.Begin(r.fake.Now())
+		err := r.play(t, time.Hour)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, ErrTurnOver) || runs > 5 {
+			t.Fatalf("run %d ended with %v", runs, err)
+		}
+	}
+	if lists != 1 || r.tries["object-03"] != 1 {
+		t.Errorf("it sent %d lists, and %d rewrites of one object", lists, r.tries["object-03"])
 	}
 }
