@@ -101,8 +101,8 @@ func TestTurnInTheMiddleOfAChunk(t *testing.T) {
 	}
 }
 
-// TestTurnEndsWithoutCancellingRequests has a list that takes longer than the turn, and then a rewrite that is in flight
-// when the next turn ends. Both are answered.
+// TestTurnEndsWithoutCancellingRequests has a list that takes longer than the turn, and then a rewrite that is in
+// flight when the next turn ends. Both are answered.
 func TestTurnEndsWithoutCancellingRequests(t *testing.T) {
 	t.Parallel()
 	const turn = 30 * time.Second
