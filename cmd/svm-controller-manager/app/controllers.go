@@ -93,19 +93,18 @@ type informerFactory interface {
 	Shutdown()
 }
 
-// runControllers runs controllers until ctx ends and all of them have returned. Without a term it guards no writes.
-func (m *manager) runControllers(ctx context.Context, descriptors []ControllerDescriptor, term *leaderTerm) error {
+// runControllers runs the selected controllers until ctx ends and all of them have returned. Without a term it guards
+// no writes.
+func (m *manager) runControllers(ctx context.Context, term *leaderTerm) error {
 	r, err := m.newRunner(ctx, term)
 	if err != nil {
 		return err
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
-	// This keeps the group running if there are no controllers.
-	group.Go(func() error { <-groupCtx.Done(); return nil })
-	for _, d := range descriptors {
+	for _, d := range m.selected {
 		group.Go(func() error { return r.runController(groupCtx, d) })
 	}
-	if slices.ContainsFunc(descriptors, isFenced) {
+	if slices.ContainsFunc(m.selected, isFenced) {
 		fenceCtx := klog.NewContext(groupCtx, klog.FromContext(ctx).WithName("fence"))
 		group.Go(func() error { m.fence.Run(fenceCtx, r.client); return nil })
 	}

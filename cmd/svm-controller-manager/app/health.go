@@ -41,7 +41,7 @@ type health struct {
 	missing   sync.Map // the names of checks that fail, because a controller waits for a resource
 	observer  atomic.Pointer[observer.Observer]
 
-	ownLease, sharedLease *leaderelection.HealthzAdaptor
+	lease *leaderelection.HealthzAdaptor
 }
 
 // newHealth returns the health of a manager that runs the selected controllers. reachable is closed once the API server
@@ -49,8 +49,7 @@ type health struct {
 func newHealth(selected []ControllerDescriptor, reachable <-chan struct{}) *health {
 	return &health{
 		reachable: reachable, selected: selected,
-		ownLease:    leaderelection.NewLeaderHealthzAdaptor(leaseTolerance),
-		sharedLease: leaderelection.NewLeaderHealthzAdaptor(leaseTolerance),
+		lease: leaderelection.NewLeaderHealthzAdaptor(leaseTolerance),
 	}
 }
 
@@ -62,9 +61,7 @@ func checkName(d ControllerDescriptor, need Need) string {
 
 // liveness fails only where a restart of the process helps.
 func (h *health) liveness() []healthz.HealthChecker {
-	return []healthz.HealthChecker{
-		healthz.PingHealthz, h.ownLease, healthz.NamedCheck("leaderMigration", h.sharedLease.Check),
-	}
+	return []healthz.HealthChecker{healthz.PingHealthz, h.lease}
 }
 
 // readiness fails while the manager could not work if it led. A standby is ready.

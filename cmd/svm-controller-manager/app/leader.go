@@ -43,27 +43,23 @@ func (m *manager) fenceLabel() string {
 	return string(m.fence.State())
 }
 
-// lead waits for the lease and then calls run. The context of run ends when the lease is lost or when ctx ends. lead
-// returns after run has returned. probe watches the lease.
+// lead waits for the lease and then runs the controllers, until the lease is lost or ctx ends.
 //
-// It gives the lease back only after run has returned, because the next leader starts the moment the lease is free. If
-// run does not return in time, or if the lease was lost, or acquired in the moment in which ctx ended, it leaves the
-// lease to expire. The term then refuses the writes of whatever still runs.
-func (m *manager) lead(
-	ctx context.Context, leaseName string, probe *leaderelection.HealthzAdaptor,
-	run func(context.Context, *leaderTerm) error,
-) error {
+// It gives the lease back only after the controllers have ended, because the next leader starts the moment the lease is
+// free. If they do not end in time, or if the lease was lost, or acquired in the moment in which ctx ended, it leaves
+// the lease to expire. The term then refuses the writes of whatever still runs.
+func (m *manager) lead(ctx context.Context) error {
 	election := m.Generic.LeaderElection
 	// After a signal the lease has to be renewed until the controllers have ended, so election has a context of its own.
 	electionCtx, stopElection := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopElection()
 	term := newLeaderTerm(clock.RealClock{}, election.RenewDeadline.Duration)
 	defer term.end()
-	lease, err := resourcelock.NewFromKubeconfig(election.ResourceLock, election.ResourceNamespace, leaseName,
+	lease, err := resourcelock.NewFromKubeconfig(election.ResourceLock, election.ResourceNamespace, election.ResourceName,
 		resourcelock.ResourceLockConfig{Identity: m.id, EventRecorder: m.events}, m.Kubeconfig,
 		election.RenewDeadline.Duration)
 	if err != nil {
-		return fmt.Errorf("setting up the lease %s/%s: %w", election.ResourceNamespace, leaseName, err)
+		return fmt.Errorf("setting up the lease %s/%s: %w", election.ResourceNamespace, election.ResourceName, err)
 	}
 	period := election.RetryPeriod.Duration
 	lock := &termLock{Interface: lease, term: term, retryPeriod: period, stopElection: stopElection}
@@ -75,11 +71,11 @@ func (m *manager) lead(
 		leading, cancel := context.WithCancel(leading)
 		defer cancel()
 		defer context.AfterFunc(ctx, cancel)()
-		runEnded <- lock.afterRun(ctx, run(leading, term))
+		runEnded <- lock.afterRun(ctx, m.runControllers(leading, term))
 		stopElection()
 	}
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Name:            leaseName,
+		Name:            election.ResourceName,
 		Lock:            lock,
 		LeaseDuration:   election.LeaseDuration.Duration,
 		RenewDeadline:   election.RenewDeadline.Duration,
@@ -90,7 +86,7 @@ func (m *manager) lead(
 	if err != nil {
 		return fmt.Errorf("setting up leader election: %w", err)
 	}
-	probe.SetLeaderElection(elector)
+	m.health.lease.SetLeaderElection(elector)
 	defer context.AfterFunc(ctx, func() {
 		if !term.begun() {
 			stopElection()

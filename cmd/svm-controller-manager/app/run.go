@@ -37,7 +37,6 @@ import (
 	"k8s.io/component-base/featuregate"
 	"k8s.io/component-base/version"
 	genericcontrollermanager "k8s.io/controller-manager/app"
-	"k8s.io/controller-manager/pkg/leadermigration"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -143,7 +142,7 @@ type manager struct {
 
 func (m *manager) run(ctx context.Context) error {
 	if !m.Generic.LeaderElection.LeaderElect {
-		return m.runControllers(ctx, m.selected, nil)
+		return m.runControllers(ctx, nil)
 	}
 	hostname, err := os.Hostname()
 	if err != nil {
@@ -152,50 +151,7 @@ func (m *manager) run(ctx context.Context) error {
 	// The random part keeps two processes on one host from holding each other's lease.
 	m.id = hostname + "_" + string(uuid.NewUUID())
 
-	own, shared := m.splitByLease(ctx)
-	runAll := func(ctx context.Context, term *leaderTerm) error {
-		if len(shared) == 0 {
-			return m.runControllers(ctx, own, term)
-		}
-		// Only the instance that leads here competes for the lease shared with the other manager. Otherwise two instances
-		// could each run a part of the controllers.
-		ctx, stop := context.WithCancel(ctx)
-		defer stop()
-		var sharedErr error
-		var leading sync.WaitGroup
-		leading.Go(func() {
-			defer stop()
-			runShared := func(ctx context.Context, term *leaderTerm) error { return m.runControllers(ctx, shared, term) }
-			sharedErr = m.lead(ctx, m.Generic.LeaderMigration.LeaderName, m.health.sharedLease, runShared)
-		})
-		err := m.runControllers(ctx, own, term)
-		stop()
-		leading.Wait()
-		return errors.Join(err, sharedErr)
-	}
-	return m.lead(ctx, m.Generic.LeaderElection.ResourceName, m.health.ownLease, runAll)
-}
-
-// splitByLease returns the controllers that run under the manager's own lease, and those that run under the lease that
-// it shares with another manager, because leader migration moves them between the two managers. Those that it gives to
-// the other manager are selected no more: the migrator, for example, must not wait for a trigger that is not here.
-func (m *manager) splitByLease(ctx context.Context) (own, shared []ControllerDescriptor) {
-	if !leadermigration.Enabled(&m.Generic) {
-		return m.selected, nil
-	}
-	filter := leadermigration.NewLeaderMigrator(&m.Generic.LeaderMigration, names.Manager).FilterFunc
-	for _, d := range m.selected {
-		switch filter(d.Name) {
-		case leadermigration.ControllerNonMigrated:
-			own = append(own, d)
-		case leadermigration.ControllerMigrated:
-			shared = append(shared, d)
-		default:
-			klog.FromContext(ctx).Info("Leader migration gives the controller to another manager", "controller", d.Name)
-		}
-	}
-	m.selected = slices.Concat(own, shared)
-	return own, shared
+	return m.lead(ctx)
 }
 
 // selectControllers returns the controllers that --controllers and the feature gates leave, ordered by name.

@@ -22,31 +22,9 @@ import (
 	"testing"
 
 	restclient "k8s.io/client-go/rest"
-	"k8s.io/controller-manager/config"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/options"
-	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
 )
-
-// TestControllersOfAnotherManager are not selected, although --controllers names them.
-func TestControllersOfAnotherManager(t *testing.T) {
-	m := &manager{Config: &options.Config{}}
-	m.Generic.LeaderElection.LeaderElect, m.Generic.LeaderMigrationEnabled = true, true
-	m.Generic.LeaderMigration.ControllerLeaders = []config.ControllerLeaderConfiguration{
-		{Name: names.StorageVersionMigratorController, Component: names.Manager},
-		{Name: names.StorageVersionMigrationTriggerController, Component: "another"},
-	}
-	for _, name := range []string{
-		names.StorageVersionGarbageCollectorController, names.StorageVersionMigratorController,
-		names.StorageVersionMigrationTriggerController,
-	} {
-		m.selected = append(m.selected, ControllerDescriptor{Name: name})
-	}
-	own, shared := m.splitByLease(t.Context())
-	if len(own) != 1 || len(shared) != 1 || len(m.selected) != 2 {
-		t.Errorf("%d of its own, %d shared, %d selected", len(own), len(shared), len(m.selected))
-	}
-}
 
 type brief struct{}
 

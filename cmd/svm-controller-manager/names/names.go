@@ -19,8 +19,8 @@ limitations under the License.
 //
 // # Change policy
 //
-// The name of a controller never changes after a release has it, because command lines, leader migration configurations
-// and dashboards contain it. A controller that does the job of a controller of Kubernetes has that controller's name. A
+// The name of a controller never changes after a release has it, because command lines and
+// dashboards contain it. A controller that does the job of a controller of Kubernetes has that controller's name. A
 // name is a DNS label in lower case that ends in "-controller". A better name may only be added as an alias, and an
 // alias is never removed.
 package names

@@ -27,5 +27,5 @@ import (
 
 // TestMain also builds a manager with controllers of somebody else's.
 func TestMain(m *testing.M) {
-	framework.Main(m, []string{"kube-controller-manager"}, "./"+pluginBinary)
+	framework.Main(m, nil, "./"+pluginBinary)
 }

@@ -37,8 +37,8 @@ func TestOneServer(t *testing.T) {
 	cp := startStorageVersionAPI(t, controlplane.Server{AllowAll: true})
 	inTurn(t, cp,
 		part{"Plugin", testPlugin}, part{"WrongFlags", testWrongFlags}, part{"Selection", testSelection},
-		part{"Leadership", testLeadership}, part{"LeaderMigration", testLeaderMigration},
-		part{"NoWriteAfterTheLease", testNoWriteAfterTheLease}, part{"Outage", testOutage},
+		part{"Leadership", testLeadership}, part{"NoWriteAfterTheLease", testNoWriteAfterTheLease},
+		part{"Outage", testOutage},
 	)
 }
 

@@ -93,8 +93,8 @@ type Options struct {
 
 // Config is everything that Run needs.
 type Config struct {
-	// Generic is what every controller manager of Kubernetes has: the controllers to run, leader election, leader
-	// migration, and settings of clients.
+	// Generic is what every controller manager of Kubernetes has: the controllers to run, leader election, and settings
+	// of clients.
 	Generic cmconfig.GenericControllerManagerConfiguration
 
 	// SecureServing is nil if the secure port is off.
@@ -144,6 +144,7 @@ func New(controllers Controllers) *Options {
 		ShutdownTimeout: defaultShutdownTimeout,
 		controllers:     controllers,
 	}
+	o.Generic.LeaderMigration = nil // kube-controller-manager ends when it holds a lease of leader migration.
 	o.Authentication.RemoteKubeConfigFileOptional = true
 	o.Authorization.RemoteKubeConfigFileOptional = true
 	// Without a directory a self-signed certificate stays in memory. The file system of a static pod is read-only.
@@ -258,34 +259,29 @@ func (o *Options) validateConnection() []error {
 }
 
 func (o *Options) validateElection() []error {
-	var errs []error
-	if election := o.Generic.LeaderElection; election.LeaderElect {
-		lease, deadline := election.LeaseDuration.Duration, election.RenewDeadline.Duration
-		period := election.RetryPeriod.Duration
-		if election.ResourceName == "" || election.ResourceNamespace == "" {
-			errs = append(errs, errors.New("--leader-elect-resource-name and --leader-elect-resource-namespace must not "+
-				"be empty: without both there is no lease, and the process would stand by forever"))
-		}
-		if election.ResourceLock != resourcelock.LeasesResourceLock { // The library does not name the flag.
-			errs = append(errs, fmt.Errorf("--leader-elect-resource-lock must be %q, got %q",
-				resourcelock.LeasesResourceLock, election.ResourceLock))
-		}
-		// The lease object holds whole seconds, and other candidates go by it.
-		if lease.Truncate(time.Second) <= deadline {
-			errs = append(errs, fmt.Errorf("--leader-elect-lease-duration (%v), in whole seconds, "+
-				"must be longer than --leader-elect-renew-deadline (%v)", lease, deadline))
-		}
-		if period <= 0 || deadline <= 2*period {
-			errs = append(errs, fmt.Errorf("--leader-elect-renew-deadline (%v) must be longer than twice "+
-				"--leader-elect-retry-period (%v), which must be positive", deadline, period))
-		}
-	} else if o.Generic.LeaderMigration.Enabled {
-		errs = append(errs, errors.New("--enable-leader-migration needs --leader-elect=true: "+
-			"without leases both managers would run the controller"))
+	election := o.Generic.LeaderElection
+	if !election.LeaderElect {
+		return nil
 	}
-	if o.Generic.LeaderMigration.Enabled && o.Generic.LeaderMigration.ControllerMigrationConfig == "" {
-		errs = append(errs, errors.New("--enable-leader-migration needs --leader-migration-config: "+
-			"the default of the library is for the controllers of cloud providers"))
+	var errs []error
+	lease, deadline := election.LeaseDuration.Duration, election.RenewDeadline.Duration
+	period := election.RetryPeriod.Duration
+	if election.ResourceName == "" || election.ResourceNamespace == "" {
+		errs = append(errs, errors.New("--leader-elect-resource-name and --leader-elect-resource-namespace must not "+
+			"be empty: without both there is no lease, and the process would stand by forever"))
+	}
+	if election.ResourceLock != resourcelock.LeasesResourceLock { // The library does not name the flag.
+		errs = append(errs, fmt.Errorf("--leader-elect-resource-lock must be %q, got %q",
+			resourcelock.LeasesResourceLock, election.ResourceLock))
+	}
+	// The lease object holds whole seconds, and other candidates go by it.
+	if lease.Truncate(time.Second) <= deadline {
+		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration (%v), in whole seconds, "+
+			"must be longer than --leader-elect-renew-deadline (%v)", lease, deadline))
+	}
+	if period <= 0 || deadline <= 2*period {
+		errs = append(errs, fmt.Errorf("--leader-elect-renew-deadline (%v) must be longer than twice "+
+			"--leader-elect-retry-period (%v), which must be positive", deadline, period))
 	}
 	return errs
 }
@@ -321,11 +317,7 @@ func (o *Options) Config() (*Config, error) {
 	}
 	err = o.Generic.ApplyTo(&c.Generic, o.controllers.Names, o.controllers.DisabledByDefault, o.controllers.Aliases)
 	if err != nil {
-		return nil, fmt.Errorf("--leader-migration-config: %w", err)
-	}
-	sharedLease := c.Generic.LeaderMigration.LeaderName
-	if c.Generic.LeaderMigrationEnabled && sharedLease == c.Generic.LeaderElection.ResourceName {
-		return nil, fmt.Errorf("--leader-migration-config: leaderName must not be %q, the manager's own lease", sharedLease)
+		return nil, err
 	}
 	if err := o.applySecureServing(c); err != nil {
 		return nil, err

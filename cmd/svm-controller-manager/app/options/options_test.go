@@ -120,14 +120,6 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			args: []string{"--leader-elect-retry-period=8s"},
 			want: []string{"--leader-elect-renew-deadline (10s) must be longer than twice --leader-elect-retry-period (8s)"},
 		},
-		"leader migration without leases": {
-			args: []string{"--enable-leader-migration", "--leader-elect=false", "--leader-migration-config=x"},
-			want: []string{"--enable-leader-migration needs --leader-elect=true"},
-		},
-		"leader migration of nothing in particular": {
-			args: []string{"--enable-leader-migration"},
-			want: []string{"--enable-leader-migration needs --leader-migration-config"},
-		},
 		"a negative shutdown timeout": {
 			args: []string{"--controller-shutdown-timeout=-1s"},
 			want: []string{"--controller-shutdown-timeout must not be negative"},
