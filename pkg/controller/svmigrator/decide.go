@@ -89,6 +89,8 @@ func Decide(in Input) Decision {
 	case strings.Contains(resource.Resource, "/"):
 		return failDecision(migrationv1alpha1.MigrationReasonInvalidResource,
 			"%q is a subresource, and is stored with its resource. Create a migration of the resource", resource.Resource)
+	case in.Observation.Presence == storageversion.Deleted && in.Now.Before(m.CreationTimestamp.Add(servedPatience)):
+		return keepStatus(m.CreationTimestamp.Add(servedPatience)) // The definition may have been created again with it.
 	case in.Observation.Presence == storageversion.Deleted:
 		return failDecision(migrationv1alpha1.MigrationReasonResourceNotServed,
 			"the CustomResourceDefinition of %s was deleted, and its objects with it", resource)

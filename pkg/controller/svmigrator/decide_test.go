@@ -373,12 +373,15 @@ func TestDecide(t *testing.T) {
 			migration: alone(written(5, 2, v2)), observed: storageversion.Observation{Presence: storageversion.Deleted},
 			want: Fail, reason: migrationv1alpha1.MigrationReasonResourceNotServed,
 		},
+		"the definition may have been created again with the migration": {
+			migration: made(func(m *migrationv1alpha1.StorageVersionMigration) { m.CreationTimestamp = metav1.NewTime(noon) }),
+			observed:  storageversion.Observation{Presence: storageversion.Deleted}, want: KeepStatus,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := Decide(Input{
-				Migration: test.migration, Observation: test.observed, State: test.state,
-				HasTrigger: test.hasTrigger, Settle: period, Now: noon,
-			})
+				Migration: test.migration, Observation: test.observed, State: test.state, HasTrigger: test.hasTrigger,
+				Settle: period, Now: noon})
 			if got.Verdict != test.want || got.Reason != test.reason || !strings.Contains(got.Message, test.message) {
 				t.Fatalf("decided %+v", got)
 			}

@@ -50,24 +50,26 @@ const (
 // rank is what the order of migrations depends on.
 type rank struct {
 	priority priority
-	created  time.Time
-	name     string
+	// since is when the migration was created, or when its last run ended if that decides its priority: so those that
+	// come late take turns.
+	since time.Time
+	name  string
 }
 
 func (a rank) compare(b rank) int {
-	return cmp.Or(cmp.Compare(a.priority, b.priority), a.created.Compare(b.created), cmp.Compare(a.name, b.name))
+	return cmp.Or(cmp.Compare(a.priority, b.priority), a.since.Compare(b.since), cmp.Compare(a.name, b.name))
 }
 
 // rankOf returns the rank of a migration. state is the StorageState of its resource, or nil.
 func rankOf(
 	m *migrationv1alpha1.StorageVersionMigration, state *migrationv1alpha1.StorageState, memory runMemory,
 ) rank {
-	r := rank{priority: unexplored, created: m.CreationTimestamp.Time, name: m.Name}
+	r := rank{priority: unexplored, since: m.CreationTimestamp.Time, name: m.Name}
 	switch {
 	case memory.stuck:
-		r.priority = stuck
+		r.priority, r.since = stuck, memory.notBefore
 	case memory.hadTurn:
-		r.priority = long
+		r.priority, r.since = long, memory.notBefore
 	case m.Begun():
 		r.priority = begun
 	case !m.HasEpoch(), state != nil && len(state.Status.Evidence.StoredVersions()) > 1:

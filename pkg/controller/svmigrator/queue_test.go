@@ -49,6 +49,7 @@ func TestOrder(t *testing.T) {
 		byHand  bool
 		stuck   bool
 		hadTurn bool
+		ended   time.Duration // ago: the last run
 		state   *migrationv1alpha1.StorageState
 		deleted bool
 	}
@@ -61,9 +62,10 @@ func TestOrder(t *testing.T) {
 		"new encoding":            {age: 1, state: stored([]string{v1, v2}, []string{"v2"})},
 		"old":                     {age: 9, state: unknown},
 		"old, without a state":    {age: 8},
-		"had a turn":              {age: 12, begun: true, hadTurn: true, state: unknown},
-		"stuck":                   {age: 10, begun: true, stuck: true, state: unknown},
-		"stuck, with versions":    {age: 9, stuck: true, state: stored([]string{v1, v2}, []string{"v1", "v2"})},
+		"had a turn":              {age: 12, begun: true, hadTurn: true, ended: 3, state: unknown},
+		"had a turn before":       {age: 11, begun: true, hadTurn: true, ended: 4, state: unknown},
+		"stuck":                   {age: 10, begun: true, stuck: true, ended: 6, state: unknown},
+		"stuck before":            {age: 9, stuck: true, ended: 7, state: stored([]string{v1, v2}, []string{"v1", "v2"})},
 	}
 	queue := &readyOrder{rank: func(name string) rank {
 		w := waiters[name]
@@ -78,7 +80,7 @@ func TestOrder(t *testing.T) {
 			if w.begun {
 				m.Status.StartTime, m.Status.Target = ptr.To(m.CreationTimestamp), boundTo(3)
 			}
-		}), w.state, runMemory{stuck: w.stuck, hadTurn: w.hadTurn})
+		}), w.state, runMemory{stuck: w.stuck, hadTurn: w.hadTurn, notBefore: noon.Add(-w.ended * time.Minute)})
 	}}
 	for name := range waiters {
 		queue.Push(name)
@@ -90,7 +92,7 @@ func TestOrder(t *testing.T) {
 	want := []string{
 		"deleted", "begun before", "begun", "by hand", "several stored versions", "new encoding", "old",
 		"old, without a state",
-		"had a turn", "stuck", "stuck, with versions",
+		"had a turn before", "had a turn", "stuck before", "stuck",
 	}
 	if !slices.Equal(order, want) {
 		t.Errorf("migrations run in the order %q, want %q", order, want)

@@ -84,7 +84,9 @@ type migrationRun struct {
 	// ending means that this run is writing the end of the migration.
 	ending atomic.Bool
 
-	savedAt      time.Time
+	savedAt time.Time
+	// unsaved is the last position if it was not stored, else nil.
+	unsaved      *sweep.Position
 	rate         rate
 	denialEvents int
 	failing      retry.Streak
@@ -105,6 +107,9 @@ func (r *migrationRun) run(ctx context.Context) error {
 		r.served.ReadServedVersions = r.readServedVersions
 	}
 	err := r.env.engine.Run(ctx, r.task, r.served, r)
+	if errors.Is(err, rewrite.ErrTurnOver) || errors.Is(err, rewrite.ErrStuck) {
+		err = errors.Join(err, r.saveUnsaved(ctx))
+	}
 	var permanent *rewrite.PermanentError
 	switch {
 	case errors.As(err, &permanent) && permanent.Reason == migrationv1alpha1.MigrationReasonResourceNotServed:
@@ -182,7 +187,7 @@ func (r *migrationRun) mustStop(m *migrationv1alpha1.StorageVersionMigration) bo
 // alreadyExplained reports whether the status says why the last run could not continue, and must go on saying so until
 // this run makes progress. A run that was postponed while objects were left makes progress now.
 func (r *migrationRun) alreadyExplained(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
-	return r.saysStuck(status) || status.SweepCompletionTime != nil && r.saysPostponed(status)
+	return r.saysFailing(status) || status.SweepCompletionTime != nil && r.saysPostponed(status)
 }
 
 // readServedVersions returns the versions that are served. They come from the definition: a version of the group in the
@@ -203,14 +208,26 @@ func (r *migrationRun) cleans() bool {
 
 // SavePosition stores the position, unless a position was stored a moment ago.
 func (r *migrationRun) SavePosition(ctx context.Context, position sweep.Position) error {
-	now := r.env.clock.Now()
-	perMinute := r.rate.perMinute(now, position.Counts.Processed())
 	interval := saveInterval + time.Duration(len(position.Denied))*saveIntervalOfDenied
-	if !position.Complete && now.Sub(r.savedAt) < interval {
+	if !position.Complete && r.env.clock.Since(r.savedAt) < interval {
+		r.unsaved = &position
 		return nil
 	}
+	return r.savePosition(ctx, position)
+}
+
+// saveUnsaved stores the last position if SavePosition has skipped it. The next run may be hours away.
+func (r *migrationRun) saveUnsaved(ctx context.Context) error {
+	if r.unsaved == nil {
+		return nil
+	}
+	return r.savePosition(ctx, *r.unsaved)
+}
+
+func (r *migrationRun) savePosition(ctx context.Context, position sweep.Position) error {
+	perMinute := r.rate.perMinute(r.env.clock.Now(), position.Counts.Processed())
 	err := r.status.update(ctx, putPosition(position, perMinute))
-	r.savedAt = r.env.clock.Now()
+	r.savedAt, r.unsaved = r.env.clock.Now(), nil
 	return err
 }
 

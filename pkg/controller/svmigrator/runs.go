@@ -44,8 +44,8 @@ type runs struct {
 type runMemory struct {
 	// task is nil before the migration begins. Only the run uses it.
 	task *rewrite.Task
-	// stuck means that the last run made no progress.
-	stuck bool
+	// stuck means that the last run made no progress, requestsFailed that requests failed when it ended.
+	stuck, requestsFailed bool
 	// postponedFor is the reason in the status why the last run was postponed, or "".
 	postponedFor string
 	// hadTurn means that the migration gave its slot to others when its turn was over.
@@ -57,10 +57,11 @@ type runMemory struct {
 	failingSince time.Time
 }
 
-// saysStuck reports whether the status says that the last run made no progress.
-func (m *runMemory) saysStuck(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
+// saysFailing reports whether the status says which requests failed when the last run ended.
+func (m *runMemory) saysFailing(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
 	c := status.Condition(migrationv1alpha1.MigrationRunning)
-	return m.stuck && c != nil && c.Reason == migrationv1alpha1.MigrationReasonNoProgress
+	return m.requestsFailed && c != nil &&
+		(c.Reason == string(rewrite.Stuck) || c.Reason == string(rewrite.RetryingRequests))
 }
 
 // saysPostponed reports whether the status says why the last run was postponed.
@@ -91,7 +92,7 @@ func (r *runs) release(run *migrationRun, err error) {
 	defer r.mu.Unlock()
 	delete(r.running, run.resource)
 	if err != nil && !errors.Is(err, errMigrationGone) {
-		run.stuck = run.task.Stuck()
+		run.stuck, run.requestsFailed = run.task.Stuck(), run.task.Failing()
 		r.memories[run.uid] = run.runMemory
 	}
 }

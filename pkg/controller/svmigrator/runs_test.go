@@ -21,11 +21,23 @@ import (
 	"time"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 )
 
 // TestReasonOfTheLastRun has a migration that was postponed, and whose status may have changed since.
 func TestReasonOfTheLastRun(t *testing.T) {
-	stuck, postponed := runMemory{stuck: true}, runMemory{postponedFor: migrationv1alpha1.MigrationReasonAwaitingInTree}
+	failing := runMemory{requestsFailed: true}
+	postponed := runMemory{postponedFor: migrationv1alpha1.MigrationReasonAwaitingInTree}
+	for phase, want := range map[rewrite.Phase]bool{
+		rewrite.Stuck: true, rewrite.RetryingRequests: true, rewrite.Rewriting: false,
+	} {
+		m := &migrationv1alpha1.StorageVersionMigration{}
+		running(boundTo(3), rewrite.Report{Phase: phase})(&m.Status, time.Now())
+		if got := failing.saysFailing(&m.Status); got != want || (&runMemory{}).saysFailing(&m.Status) {
+			t.Errorf("the status with %s says which requests failed: %v", phase, got)
+		}
+	}
 	for reason, want := range map[string]bool{
 		migrationv1alpha1.MigrationReasonAwaitingInTree: true, migrationv1alpha1.MigrationReasonSuspended: false,
 	} {
@@ -37,8 +49,8 @@ func TestReasonOfTheLastRun(t *testing.T) {
 		if got := postponed.saysPostponed(&m.Status); got != want {
 			t.Errorf("the status with %s says why the migration was postponed: %v", reason, got)
 		}
-		if (&runMemory{}).saysPostponed(&m.Status) || stuck.saysStuck(&m.Status) {
-			t.Errorf("the status with %s is about a run that was not postponed, or stuck", reason)
+		if (&runMemory{}).saysPostponed(&m.Status) || failing.saysFailing(&m.Status) {
+			t.Errorf("the status with %s is about a run that was not postponed, or whose requests failed", reason)
 		}
 	}
 }

@@ -176,7 +176,8 @@ func (c *Controller) createMigration(ctx context.Context, in Input, d Decision) 
 	}
 	created, err := c.client.StorageVersionMigrations().Create(ctx, d.Create,
 		metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
-	if apierrors.IsAlreadyExists(err) {
+	sameName := func(m *migrationv1alpha1.StorageVersionMigration) bool { return m.Name == d.Create.Name }
+	if apierrors.IsAlreadyExists(err) && !slices.ContainsFunc(in.Migrations, sameName) {
 		err = controller.ErrOutdated // Another manager has created it. When the cache shows it, the next decision records it.
 	}
 	if err != nil {

@@ -197,6 +197,16 @@ func TestAct(t *testing.T) {
 			},
 			outdated: true,
 		},
+		"somebody else's migration has the name": {
+			stored: []runtime.Object{state, migrationOf(widgets, "due")}, state: state,
+			cached:   []*migrationv1alpha1.StorageVersionMigration{migrationOf(widgets, "due")},
+			decision: Decision{Create: migration},
+			want: []string{
+				"get storagestates widgets.example.com",
+				"create storageversionmigrations due",
+			},
+			fails: `creating migration "due": storageversionmigrations.migration.k8s.io "due" already exists`,
+		},
 		"no migration while the one before is there, only not in the cache": {
 			stored: []runtime.Object{second, migrationOf(widgets, "first")}, state: second,
 			decision: Decision{Create: migration},

@@ -18,6 +18,7 @@ package rewrite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -58,7 +59,7 @@ func TestAnswersOfAnotherKind(t *testing.T) {
 				t.Fatal(err)
 			}
 			w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1")}, "")
-			if chunk, err := e.lister(w)(t.Context(), ""); err == nil {
+			if chunk, err := e.lister(w, new(int64))(t.Context(), ""); err == nil {
 				t.Errorf("it counts as the list %v", chunk)
 			}
 			object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: "4"}
@@ -171,9 +172,9 @@ func TestFailuresOfAggregatedServers(t *testing.T) {
 	}
 }
 
-// TestAggregatedServerThatAsksToWait wants no other object to be sent meanwhile.
+// TestAggregatedServerThatAsksToWait wants no other object to be sent meanwhile, also if the run ends.
 func TestAggregatedServerThatAsksToWait(t *testing.T) {
-	const wait = 20 * time.Second
+	const wait = 2 * StuckAfter
 	early := 0
 	r := newFakeRun(50, func(_ string, _ int, now time.Time) tryResult {
 		if left := wait - now.Sub(noon); left > 0 {
@@ -185,10 +186,16 @@ func TestAggregatedServerThatAsksToWait(t *testing.T) {
 		return tryResult{outcome: sweep.Rewritten}
 	})
 	r.lane = pacer.New(pacer.Options{MaxConcurrent: 1, Unpaced: true, Clock: r.fake}).Lane()
-	if err := r.play(t, time.Minute); err != nil {
+	r.crowded = true
+	if err := r.play(t, wait); !errors.Is(err, ErrStuck) {
+		t.Fatalf("the first run ended with %v", err)
+	}
+	r.crowded = false
+	first := early
+	if err := r.play(t, 2*wait); err != nil {
 		t.Fatal(err)
 	}
-	if early > 3 { // One was in flight, and others may have been on their way.
-		t.Errorf("%d objects were sent before the server wanted them", early)
+	if early > 3 || early > first { // One was in flight, and others may have been on their way.
+		t.Errorf("%d objects were sent before the server wanted them, %d of them in the first run", early, first)
 	}
 }

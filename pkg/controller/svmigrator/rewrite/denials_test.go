@@ -29,6 +29,7 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 )
 
@@ -127,7 +128,8 @@ func TestPermissionThatIsMissing(t *testing.T) {
 			if err := r.play(t, time.Hour); err != nil {
 				t.Fatal(err)
 			}
-			err := r.checkAllDenied()
+			later := &sweepRunner{sweepState: r.task.full, task: r.task} // The run was interrupted, and goes on.
+			err := later.checkAllDenied()
 			if ended := (*PermanentError)(nil); errors.As(err, &ended) != test.ends ||
 				test.ends && (ended.Reason != migrationv1alpha1.MigrationReasonRewritesRefused ||
 					!strings.Contains(ended.Message, "kubectl svm rbac")) {
@@ -266,6 +268,8 @@ func TestPermissionsThatAreNotKnownYet(t *testing.T) {
 				}
 				return fine(name, n, now)
 			})
+			// So many may be in flight when the first one is refused.
+			r.lane = pacer.New(pacer.Options{MaxConcurrent: 20, Unpaced: true, Clock: r.fake}).Lane()
 			err := r.play(t, time.Minute)
 			if refuses := test.denied > 1; refuses != (err != nil) || errors.Is(err, errStopped) {
 				t.Errorf("it ended with %v", err)

@@ -131,11 +131,11 @@ func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migra
 	lane := e.pacer.Lane()
 	defer lane.Close()
 	task.Begin(e.clock.Now())
-	if !task.fullSweep.Complete() {
-		w := e.newRewriter(resource, task.fullSweep.Position().Baseline)
+	if !task.full.sweep.Complete() {
+		w := e.newRewriter(resource, task.full.sweep.Position().Baseline)
 		r := &sweepRunner{
-			clock: e.clock, lane: lane, task: task, migration: m, normal: Rewriting,
-			sweep: task.fullSweep, list: e.lister(w), rewrite: w.rewrite,
+			sweepState: task.full, clock: e.clock, lane: lane, task: task, migration: m, normal: Rewriting,
+			list: e.lister(w, &task.full.listLimit), rewrite: w.rewrite,
 		}
 		if task.Only != nil {
 			r.list, r.rewrite = listNamed(task.Only), w.rewriteNamed
@@ -172,7 +172,7 @@ func (e *Engine) newRewriter(resource Resource, baseline string) *rewriter {
 // resource has a status subresource, the patch goes there: the API server encodes the whole object anew, and admission
 // rules that match only the resource itself do not apply. If the first patch went there, this one goes to the resource.
 func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, resource Resource, m Migration) error {
-	position := task.fullSweep.Position()
+	position := task.full.sweep.Position()
 	denied := position.Counts[sweep.Denied]
 	if denied == 0 {
 		return nil
@@ -185,20 +185,21 @@ func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, 
 			w.ways = []patchWay{mergeWay} // The status was tried first. Each object gets a dry run.
 		}
 	}
-	r := &sweepRunner{clock: e.clock, lane: lane, task: task, migration: m, normal: RetryingDenied}
-	from := sweep.Position{}
-	if denied <= int64(len(position.Denied)) {
+	named := denied <= int64(len(position.Denied))
+	if task.denied == nil {
+		from := sweep.Position{}
+		if !named { // The sweep lists all objects again. It does not rewrite those that were written after the baseline.
+			from.Baseline = position.Baseline
+		}
+		task.denied = newSweepState(resource.Class, from)
+	}
+	r := &sweepRunner{
+		sweepState: task.denied, clock: e.clock, lane: lane, task: task, migration: m, normal: RetryingDenied,
+		list: e.lister(w, &task.denied.listLimit), rewrite: w.rewrite,
+	}
+	if named {
 		r.list, r.rewrite, r.impatient = listNamed(position.Denied), w.rewriteNamed, true
-	} else {
-		// The position does not name all denied objects, so list all objects again. The sweep does not rewrite those that
-		// were written after the baseline.
-		from.Baseline = position.Baseline
-		r.list, r.rewrite = e.lister(w), w.rewrite
 	}
-	if task.deniedSweep == nil {
-		task.deniedSweep = sweep.New(from, newer(resource.Class))
-	}
-	r.sweep = task.deniedSweep
 	if !task.Stuck() {
 		task.phase = RetryingDenied
 		m.ReportPhase(ctx, Report{Phase: RetryingDenied})
@@ -206,7 +207,7 @@ func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, 
 	if err := r.run(ctx); err != nil {
 		return err
 	}
-	second := task.deniedSweep.Position()
+	second := task.denied.sweep.Position()
 	position.Counts = mergeRetried(position.Counts, second.Counts)
 	position.Retried += second.Retried
 	if second.Counts[sweep.Denied] <= denied { // Otherwise the second sweep also denied objects that the first one stored.

@@ -48,6 +48,7 @@ var errSameToken = errors.New("it answers a continue token with the same token")
 
 // listing is the result of one list.
 type listing struct {
+	token string
 	chunk sweep.Chunk
 	err   error
 }
@@ -83,33 +84,36 @@ func (b boundedAnswers) RoundTrip(request *http.Request) (*http.Response, error)
 	return response, nil
 }
 
-// lister returns a function that lists one chunk of the objects that w rewrites. It adapts the size of the list:
+// lister returns a function that lists one chunk of the objects that w rewrites. It adapts limit, the size of the list:
 //
 //   - After a failure the next list asks for half as many objects. Perhaps a conversion webhook is slow.
 //   - If the answer is too long, a list of a quarter as many objects follows at once.
 //   - After a success the next list may ask for twice as many, if half of maxListBytes is likely to be enough for
 //     them.
 //
-// The answer to a list of one object is not bounded, because a server may ignore the limit.
-func (e *Engine) lister(w *rewriter) func(ctx context.Context, token string) (sweep.Chunk, error) {
-	limit := e.chunkSize
+// A limit of zero means as many objects as a chunk has. The answer to a list of one object is not bounded, because a
+// server may ignore the limit.
+func (e *Engine) lister(w *rewriter, limit *int64) func(ctx context.Context, token string) (sweep.Chunk, error) {
 	return func(ctx context.Context, token string) (sweep.Chunk, error) {
-		list, length, err := w.list(ctx, token, limit)
+		*limit = cmp.Or(*limit, e.chunkSize)
+		list, length, err := w.list(ctx, token, *limit)
 		for errors.Is(err, errTooLong) {
-			limit = max(1, limit/4)
-			list, length, err = w.list(ctx, token, limit)
+			*limit = max(1, *limit/4)
+			list, length, err = w.list(ctx, token, *limit)
 		}
 		if err != nil {
-			limit = max(1, limit/2)
+			if ctx.Err() == nil {
+				*limit = max(1, *limit/2)
+			}
 			return sweep.Chunk{}, err
 		}
 		if token != "" && list.Continue == token {
 			return sweep.Chunk{}, errSameToken
 		}
-		limit = min(2*limit, e.chunkSize)
+		*limit = min(2**limit, e.chunkSize)
 		if len(list.Items) > 0 {
 			average := int64(length/len(list.Items) + 1)
-			limit = max(1, min(limit, maxListBytes/2/average))
+			*limit = max(1, min(*limit, maxListBytes/2/average))
 		}
 		served, err := w.versionsToKeep(ctx)
 		if err != nil {
@@ -141,7 +145,7 @@ func (e *Engine) lister(w *rewriter) func(ctx context.Context, token string) (sw
 
 // startList sends the list that the sweep wants, if any.
 func (r *sweepRunner) startList(ctx context.Context) {
-	if r.restart || r.clock.Now().Before(r.listRetry.Next) {
+	if r.restart || r.turnOver || r.clock.Now().Before(r.listRetry.Next) {
 		return
 	}
 	token, wanted := r.sweep.List()
@@ -150,7 +154,7 @@ func (r *sweepRunner) startList(ctx context.Context) {
 	}
 	r.goroutines.Go(func() {
 		chunk, err := r.list(ctx, token)
-		r.lists <- listing{chunk: chunk, err: err}
+		r.lists <- listing{token, chunk, err}
 	})
 }
 
@@ -173,13 +177,13 @@ func (r *sweepRunner) handleList(ctx context.Context, l listing) error {
 		r.sweep.ListExpired(f.token)
 		return nil
 	}
-	token := r.sweep.Token()
 	r.sweep.ListFailed()
 	switch {
 	case f.kind == interrupted:
 		return nil
-	case consequences[f.kind].restartsList, f.kind == refused && f.reason == metav1.StatusReasonBadRequest && token != "":
-		logger.Info("The API server refuses its continue token, listing from the beginning", "token", token, "answer", f)
+	case consequences[f.kind].restartsList,
+		f.kind == refused && f.reason == metav1.StatusReasonBadRequest && l.token != "":
+		logger.Info("The API server refuses its continue token, listing from the beginning", "token", l.token, "answer", f)
 		if r.restarts++; r.restarts > maxRestarts {
 			message := fmt.Sprintf("The API server does not continue lists that it began: %s", f)
 			return &PermanentError{migrationv1alpha1.MigrationReasonListRefused, message}
@@ -203,7 +207,7 @@ func (r *sweepRunner) handleList(ctx context.Context, l listing) error {
 func (e *Engine) WrittenBefore(
 	ctx context.Context, resource Resource, baseline string,
 ) (older bool, listed string, err error) {
-	list, isNewer, token := e.lister(e.newRewriter(resource, "")), newer(resource.Class), ""
+	list, isNewer, token := e.lister(e.newRewriter(resource, ""), new(int64)), newer(resource.Class), ""
 	for newToken := false; ; {
 		chunk, err := list(ctx, token)
 		if err != nil {

@@ -63,7 +63,7 @@ func TestListWithoutIdentities(t *testing.T) {
 				t.Fatal(err)
 			}
 			widgets := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
-			_, err = e.lister(e.newRewriter(Resource{GroupVersionResource: widgets}, ""))(t.Context(), "")
+			_, err = e.lister(e.newRewriter(Resource{GroupVersionResource: widgets}, ""), new(int64))(t.Context(), "")
 			var got failureKind
 			if err != nil {
 				got = Classify(err, "").kind
@@ -84,7 +84,7 @@ func TestListThatDoesNotEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	resource := Resource{GroupVersionResource: widgets.WithVersion("v1"), Class: storageversion.Custom}
-	list := e.lister(e.newRewriter(resource, ""))
+	list := e.lister(e.newRewriter(resource, ""), new(int64))
 	chunk, err := list(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +146,7 @@ func TestListsThatAreTooLong(t *testing.T) {
 		t.Fatal(err)
 	}
 	list := e.lister(e.newRewriter(Resource{GroupVersionResource: schema.GroupVersionResource{
-		Group: "example.com", Version: "v1", Resource: "widgets"}}, ""))
+		Group: "example.com", Version: "v1", Resource: "widgets"}}, ""), new(int64))
 	for range 3 {
 		if _, err := list(t.Context(), ""); err != nil {
 			t.Fatal(err)
@@ -172,7 +172,7 @@ func TestServerWithoutLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	chunk, err := e.lister(e.newRewriter(Resource{GroupVersionResource: schema.GroupVersionResource{
-		Group: "example.com", Version: "v1", Resource: "widgets"}}, ""))(t.Context(), "")
+		Group: "example.com", Version: "v1", Resource: "widgets"}}, ""), new(int64))(t.Context(), "")
 	if err != nil || len(chunk.Objects) != 200 {
 		t.Errorf("listed %d objects, with the error %v", len(chunk.Objects), err)
 	}

@@ -82,7 +82,7 @@ func TestEntriesOfVersionsThatAreServedAnew(t *testing.T) {
 			t.Errorf("the rewrite keeps the entries of %q, want %q", kept, want)
 		}
 	}
-	chunk, err := e.lister(w)(t.Context(), "")
+	chunk, err := e.lister(w, new(int64))(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,13 +58,13 @@ const (
 // Task is what an engine knows about one migration: what was done, and the phase. All runs of the migration
 // in one process use the same task.
 type Task struct {
-	// fullSweep is the sweep over all objects.
-	fullSweep *sweep.Sweep
+	// full is the sweep over all objects.
+	full *sweepState
 	// Only has the objects to rewrite, or is nil to rewrite all objects. If it is set, all other objects, and those that
 	// were written after the baseline, must be stored in the target encoding.
 	Only []migrationv1alpha1.DeniedObject
-	// deniedSweep is the sweep over the denied objects, or nil before that sweep begins.
-	deniedSweep *sweep.Sweep
+	// denied is the sweep over the denied objects, or nil before that sweep begins.
+	denied *sweepState
 
 	// changed is the failure of a rewrite that has changed more than the encoding. The task keeps it, because the answer
 	// may come when the run is already ending.
@@ -79,11 +79,14 @@ type Task struct {
 
 // NewTask returns a task that resumes from a position. The zero Position is the beginning.
 func NewTask(class storageversion.Class, from sweep.Position) *Task {
-	return &Task{fullSweep: sweep.New(from, newer(class)), phase: Rewriting}
+	return &Task{full: newSweepState(class, from), phase: Rewriting}
 }
 
 // Stuck reports whether the last run made no progress. A task that has not begun is not stuck.
 func (t *Task) Stuck() bool { return t != nil && t.phase == Stuck }
+
+// Failing reports whether requests failed when the last run ended.
+func (t *Task) Failing() bool { return t != nil && (t.phase == Stuck || t.phase == RetryingRequests) }
 
 // Begin records that a run begins. A task that was stuck stays so until it makes progress.
 func (t *Task) Begin(now time.Time) { t.lastProgress, t.advanced = now, false }
@@ -139,18 +142,18 @@ func (r Retry) String() string {
 // report returns the phase of the run. It returns false while the phase is not clear yet.
 func (r *sweepRunner) report(now time.Time) (Report, bool) {
 	var retry Retry
-	objects, since := r.sweep.Waiting()
+	objects, since, next := r.sweep.Waiting()
 	switch {
 	case objects > 0 && r.objectRetry.Failure.kind != "" && now.Sub(since) > ReportAfter:
 		retry = r.objectRetry
-		retry.What, retry.Since, retry.Next = "Rewriting an object has failed", since, r.sweep.NextRetry()
+		retry.What, retry.Since, retry.Next = "Rewriting an object has failed", since, next
 		if objects > 1 {
 			retry.What = fmt.Sprintf("Rewriting %d objects has failed", objects)
 		}
 	case !r.listRetry.Since.IsZero() && now.Sub(r.listRetry.Since) > ReportAfter:
 		retry = r.listRetry
 		retry.What = "Listing the next objects has failed"
-	case objects == 0 && r.sweep.RetriesInFlight() == 0 && r.task.phase != Stuck:
+	case r.sweep.Failing() == 0 && r.task.phase != Stuck:
 		r.task.phase = r.normal
 		return Report{Phase: r.normal}, true
 	default:

@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 const (
@@ -67,25 +68,12 @@ const Subsystem = "storage_version_migrator"
 var RetriedRequests = controller.NewCounter(Subsystem, "retried_rewrites_total",
 	"Number of rewrites that were sent again, by the kind of failure, for example Overloaded.", "failure")
 
-// sweepRunner drives one sweep: it sends the requests that the sweep asks for, and reports their results to the sweep.
-type sweepRunner struct {
-	clock     clock.WithTicker
-	lane      *pacer.Lane
-	task      *Task
-	migration Migration
-	// normal is the phase while no request fails. If it is RetryingDenied, the runner saves no positions, and an object
-	// that it gives up on is not tried again.
-	normal Phase
-	sweep  *sweep.Sweep
-	// list returns the chunk that a continue token stands for.
-	list func(ctx context.Context, token string) (sweep.Chunk, error)
-	// rewrite rewrites one object. Many goroutines call it at once.
-	rewrite func(ctx context.Context, object *sweep.Object) tryResult
+// sweepState is a sweep with what its runs have learned. A run continues with what earlier runs knew.
+type sweepState struct {
+	sweep *sweep.Sweep
 
-	goroutines sync.WaitGroup
-	tryResults chan tryResult
-	lists      chan listing
-
+	// listLimit is how many objects the next list asks for. Zero means as many as a chunk has.
+	listLimit int64
 	// listTries is how often the list failed in a row.
 	listTries int
 	// newToken means that the token of the last list had expired and that its answer had the token of the next one. If
@@ -100,14 +88,39 @@ type sweepRunner struct {
 	// No object is sent before heldUntil: the aggregated server behind the API server has asked for that, or the API
 	// server has refused all objects so far, and may have just started.
 	heldUntil time.Time
+	// deniedForPermission are those that were denied because this program lacks a permission. deniedForChange are those
+	// that a rewrite would change.
+	deniedForPermission, deniedForChange commonDenials
+}
+
+func newSweepState(class storageversion.Class, from sweep.Position) *sweepState {
+	return &sweepState{sweep: sweep.New(from, newer(class))}
+}
+
+// sweepRunner drives one sweep: it sends the requests that the sweep asks for, and reports their results to the sweep.
+type sweepRunner struct {
+	*sweepState
+	clock     clock.WithTicker
+	lane      *pacer.Lane
+	task      *Task
+	migration Migration
+	// normal is the phase while no request fails. If it is RetryingDenied, the runner saves no positions, and an object
+	// that it gives up on is not tried again.
+	normal Phase
+	// list returns the chunk that a continue token stands for.
+	list func(ctx context.Context, token string) (sweep.Chunk, error)
+	// rewrite rewrites one object. Many goroutines call it at once.
+	rewrite func(ctx context.Context, object *sweep.Object) tryResult
+
+	goroutines sync.WaitGroup
+	tryResults chan tryResult
+	lists      chan listing
+
 	// denials counts the denied objects.
 	denials int
 	// ready means that an API server which refuses to write an object has not just started: see mayBeUnready.
 	ready bool
-	// deniedForPermission are those that were denied because this program lacks a permission. deniedForChange are those
-	// that a rewrite would change.
-	deniedForPermission, deniedForChange commonDenials
-	// turnOver means that no object is sent any more, and that the run ends when nothing is in flight.
+	// turnOver means that no request is sent any more, and that the run ends when nothing is in flight.
 	turnOver bool
 	// impatient means that the runner gives up on an object even if many objects fail.
 	impatient bool
@@ -136,6 +149,8 @@ func (r *sweepRunner) run(ctx context.Context) error {
 		if err := r.advance(ctx); err != nil || r.sweep.Complete() {
 			return err
 		}
+		// A run without progress goes on: the next one would begin the same list anew.
+		r.turnOver = r.task.advanced && r.migration.TurnOver()
 		r.startList(ctx)
 		if err := r.step(ctx, work, ticker.C()); err != nil {
 			return err
@@ -145,7 +160,7 @@ func (r *sweepRunner) run(ctx context.Context) error {
 
 // step waits for the next thing to happen, and handles it.
 func (r *sweepRunner) step(ctx context.Context, work chan<- *sweep.Object, tick <-chan time.Time) error {
-	if r.turnOver && r.sweep.InFlight() == 0 {
+	if r.turnOver && r.sweep.InFlight() == 0 && !r.sweep.Listing() {
 		return ErrTurnOver
 	}
 	now := r.clock.Now()
@@ -171,8 +186,6 @@ func (r *sweepRunner) step(ctx context.Context, work chan<- *sweep.Object, tick 
 			r.task.RecordFailing(now)
 			return ErrStuck
 		}
-		// A run without progress goes on: the next one would begin the same list anew.
-		r.turnOver = r.task.advanced && r.migration.TurnOver()
 	}
 	return nil
 }

@@ -81,12 +81,12 @@ func newFakeRun(objects int, answer func(name string, n int, now time.Time) tryR
 	r := &fakeRun{fake: clk, tries: map[string]int{}, tick: 250 * time.Millisecond, answer: answer}
 	task := NewTask(storageversion.Custom, sweep.Position{})
 	r.sweepRunner = &sweepRunner{
-		clock:     clk,
-		lane:      pacer.New(pacer.Options{MaxConcurrent: 100, Unpaced: true, Clock: clk}).Lane(),
-		task:      task,
-		migration: r,
-		normal:    Rewriting,
-		sweep:     task.fullSweep,
+		sweepState: task.full,
+		clock:      clk,
+		lane:       pacer.New(pacer.Options{MaxConcurrent: 100, Unpaced: true, Clock: clk}).Lane(),
+		task:       task,
+		migration:  r,
+		normal:     Rewriting,
 		list: func(context.Context, string) (sweep.Chunk, error) {
 			chunk := sweep.Chunk{ResourceVersion: "1"}
 			for i := range objects {

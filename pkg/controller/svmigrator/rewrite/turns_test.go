@@ -19,10 +19,19 @@ package rewrite
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"testing"
 	"time"
 
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 func TestYieldsToOthers(t *testing.T) {
@@ -101,8 +110,8 @@ func TestTurnInTheMiddleOfAChunk(t *testing.T) {
 	}
 }
 
-// TestTurnEndsWithoutCancellingRequests has a list that takes longer than the turn, and then a rewrite that is in
-// flight when the next turn ends. Both are answered.
+// TestTurnEndsWithoutCancellingRequests has lists that take longer than a turn, and a rewrite that is in flight when a
+// turn ends. All are answered, and nothing is sent after the end.
 func TestTurnEndsWithoutCancellingRequests(t *testing.T) {
 	t.Parallel()
 	const turn = 30 * time.Second
@@ -116,11 +125,17 @@ func TestTurnEndsWithoutCancellingRequests(t *testing.T) {
 	}
 	list, rewrite, lists := r.list, r.rewrite, 0
 	r.list = func(ctx context.Context, token string) (sweep.Chunk, error) {
-		lists++
-		if err := takes(ctx, 2*turn); err != nil {
+		if lists++; lists > 1 && r.fake.Now().After(r.turnEnds) {
+			t.Error("a list was sent after the end of the turn")
+		}
+		if err := takes(ctx, 3*turn); err != nil {
 			return sweep.Chunk{}, err
 		}
-		return list(ctx, token)
+		chunk, err := list(ctx, token)
+		if chunk.Next = "more"; token != "" {
+			chunk = sweep.Chunk{Objects: []*sweep.Object{{Name: "last"}}}
+		}
+		return chunk, err
 	}
 	r.rewrite = func(ctx context.Context, object *sweep.Object) tryResult {
 		if object.Name == "object-03" && takes(ctx, 2*turn) != nil {
@@ -139,7 +154,47 @@ func TestTurnEndsWithoutCancellingRequests(t *testing.T) {
 			t.Fatalf("run %d ended with %v", runs, err)
 		}
 	}
-	if lists != 1 || r.tries["object-03"] != 1 {
+	if lists != 2 || r.tries["object-03"] != 1 {
 		t.Errorf("it sent %d lists, and %d rewrites of one object", lists, r.tries["object-03"])
+	}
+}
+
+// TestListsAreSmallerInTheNextRun has a list that fails. The list of the next run is as small as the next one would
+// have been.
+func TestListsAreSmallerInTheNextRun(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var limits []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		limits = append(limits, request.URL.Query().Get("limit"))
+		switch len(limits) {
+		case 2:
+			cancel()
+			<-request.Context().Done()
+		case 3:
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = fmt.Fprint(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1",`+
+				`"metadata":{"resourceVersion":"9"},"items":[]}`)
+		default:
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	}))
+	defer server.Close()
+	pace := pacer.New(pacer.Options{MaxConcurrent: 1, Unpaced: true, Clock: clock.RealClock{}})
+	e, err := NewEngine(&rest.Config{Host: server.URL}, pace, clock.RealClock{}, 400)
+	if err != nil {
+		t.Fatal(err)
+	}
+	task := NewTask(storageversion.Custom, sweep.Position{})
+	resource := Resource{GroupVersionResource: widgets.WithVersion("v1"), Class: storageversion.Custom}
+	if err := e.Run(ctx, task, resource, newFakeRun(0, fine)); !errors.Is(err, context.Canceled) {
+		t.Fatalf("the first run ended with %v", err)
+	}
+	if err := e.Run(t.Context(), task, resource, newFakeRun(0, fine)); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"400", "200", "200"}; !slices.Equal(limits, want) {
+		t.Errorf("the limits are %q, want %q", limits, want)
 	}
 }

@@ -166,7 +166,8 @@ func (r *rewriter) tryWays(
 	for _, way := range r.ways {
 		after, err := decode(r.dryRun(ctx, object, body, way))
 		switch {
-		case apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "does not support dry run") &&
+		case changed == "" && apierrors.IsBadRequest(err) &&
+			strings.Contains(err.Error(), "does not support dry run") &&
 			(way != mergeWay || !r.addsDefaults()): // Only a dry run shows whether that adds defaults.
 			klog.FromContext(ctx).V(2).Info("A webhook does not support dry runs, so only the metadata of objects is compared",
 				"object", klog.KRef(object.Namespace, object.Name), "err", err)

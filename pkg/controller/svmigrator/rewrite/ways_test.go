@@ -163,6 +163,38 @@ func TestDefaultsWithoutDryRuns(t *testing.T) {
 	}
 }
 
+// TestStatusWithoutDryRuns has a rule that changes objects, and a webhook of their status that supports no dry runs.
+func TestStatusWithoutDryRuns(t *testing.T) {
+	const widget = `{"kind":"Widget","apiVersion":"example.com/v1","metadata":{"name":"w","uid":"u",` +
+		`"resourceVersion":"4"},"spec":{"color":%q}}`
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case request.Method == http.MethodGet:
+			_, _ = fmt.Fprintf(w, widget, "red")
+		case !request.URL.Query().Has("dryRun"):
+			t.Errorf("a rewrite that changes the object: %s", request.URL)
+		case strings.HasSuffix(request.URL.Path, "/status"):
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"BadRequest","code":400,`+
+				`"message":"admission webhook \"w\" does not support dry run"}`)
+		default:
+			_, _ = fmt.Fprintf(w, widget, "blue")
+		}
+	}))
+	defer server.Close()
+	e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1"), RetryStatus: true}, "")
+	object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: "4"}
+	w.keepOriginal(object, &metav1.PartialObjectMetadata{}, nil)
+	if a := w.rewrite(t.Context(), object); a.failure.kind != changesObject {
+		t.Errorf("the outcome is %v, the failure %v", a.outcome, a.failure)
+	}
+}
+
 // TestWholeObjectsInMemory chooses the ways of many namespaces at once. Each read lasts until as many as may be are
 // under way.
 func TestWholeObjectsInMemory(t *testing.T) {

@@ -109,8 +109,7 @@ type chunk struct {
 	fresh    []*Object // not tried yet
 	waiting  []retry   // to be tried again, sorted by time
 	inFlight int
-	// retriesInFlight are those in flight that have failed before.
-	retriesInFlight int
+	failing  int // have failed, and have no outcome yet
 
 	counts  Counts
 	retried int64
@@ -215,25 +214,17 @@ func (s *Sweep) Take(object *Object, now time.Time) {
 	}
 	object.FirstTry = cmp.Or(object.FirstTry, now)
 	c.inFlight++
-	if object.Tries > 0 {
-		c.retriesInFlight++
-	}
-}
-
-// landed counts an object that was in flight.
-func (c *chunk) landed(object *Object) {
-	c.inFlight--
-	if object.Tries > 0 {
-		c.retriesInFlight--
-	}
 }
 
 // Done records the outcome of an object. If the outcome is Denied, reason and message are those of the API server's
 // answer.
 func (s *Sweep) Done(object *Object, outcome Outcome, reason metav1.StatusReason, message string) {
 	c := &s.current
-	c.landed(object)
+	c.inFlight--
 	c.counts[outcome]++
+	if object.Tries > 0 {
+		c.failing--
+	}
 	if outcome == Denied {
 		c.denied = append(c.denied, migrationv1alpha1.DeniedObject{
 			Namespace: object.Namespace, Name: object.Name, UID: object.UID, Reason: reason, Message: message,
@@ -244,16 +235,18 @@ func (s *Sweep) Done(object *Object, outcome Outcome, reason metav1.StatusReason
 // Retry records that the object has to be tried again at the given time.
 func (s *Sweep) Retry(object *Object, at time.Time) {
 	c := &s.current
-	c.landed(object)
+	c.inFlight--
 	c.retried++
-	object.Tries++
+	if object.Tries++; object.Tries == 1 {
+		c.failing++
+	}
 	c.waiting = append(c.waiting, retry{object: object, at: at})
 	slices.SortStableFunc(c.waiting, func(a, b retry) int { return a.at.Compare(b.at) })
 }
 
 // Return takes back an object whose rewrite has no result. Next will return it again.
 func (s *Sweep) Return(object *Object) {
-	s.current.landed(object)
+	s.current.inFlight--
 	s.current.fresh = append(s.current.fresh, object)
 }
 
@@ -277,22 +270,16 @@ func (s *Sweep) Resume(now time.Time) {
 	s.interrupted = time.Time{}
 }
 
-// NextRetry is when the next object has to be tried again. It is zero if no object waits for that.
-func (s *Sweep) NextRetry() time.Time {
-	if len(s.current.waiting) == 0 {
-		return time.Time{}
-	}
-	return s.current.waiting[0].at
-}
-
-// Waiting is how many objects wait to be tried again. since is the earliest time at which one of them was first tried.
-func (s *Sweep) Waiting() (objects int, since time.Time) {
+// Waiting is how many objects wait to be tried again. since is the earliest time at which one of them was first tried,
+// next is when the next one has to be tried again. Both are zero if no object waits.
+func (s *Sweep) Waiting() (objects int, since, next time.Time) {
 	for _, waiting := range s.current.waiting {
 		if first := waiting.object.FirstTry; since.IsZero() || first.Before(since) {
 			since = first
 		}
+		next = cmp.Or(next, waiting.at)
 	}
-	return len(s.current.waiting), since
+	return len(s.current.waiting), since, next
 }
 
 // UnfinishedInChunk is how many objects of the current chunk have no outcome.
@@ -303,8 +290,11 @@ func (s *Sweep) UnfinishedInChunk() int {
 // InFlight is how many objects are being rewritten.
 func (s *Sweep) InFlight() int { return s.current.inFlight }
 
-// RetriesInFlight is how many objects are being rewritten that have failed before.
-func (s *Sweep) RetriesInFlight() int { return s.current.retriesInFlight }
+// Listing reports whether a list is being answered.
+func (s *Sweep) Listing() bool { return s.listing }
+
+// Failing is how many objects have failed, and have no outcome yet.
+func (s *Sweep) Failing() int { return s.current.failing }
 
 // StoredInChunk is how many objects of the current chunk are known to be stored in the target encoding.
 func (s *Sweep) StoredInChunk() int64 {
@@ -344,9 +334,6 @@ func (s *Sweep) Advance() {
 
 // Complete reports whether every object of the resource has its outcome.
 func (s *Sweep) Complete() bool { return s.position.Complete }
-
-// Token is the continue token of the next list. It is empty for the first list.
-func (s *Sweep) Token() string { return s.token }
 
 // Position is where the first chunk that is not done starts.
 func (s *Sweep) Position() Position { return s.position }

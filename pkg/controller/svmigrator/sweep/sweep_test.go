@@ -104,7 +104,7 @@ func (w *world) step() {
 		})
 		can("return", func() { w.sweep.Return(w.land()) })
 	}
-	if !w.sweep.NextRetry().IsZero() {
+	if waiting, _, _ := w.sweep.Waiting(); waiting > 0 {
 		can("time passes", func() { w.now = w.now.Add(time.Second) })
 	}
 	if w.crashes < 5 {
@@ -266,11 +266,11 @@ func TestAnObjectWaitsForItsTime(t *testing.T) {
 	a, b := take(t, s, now), take(t, s, now)
 	s.Retry(a, now.Add(2*time.Second))
 	s.Retry(b, now.Add(time.Second))
-	if s.Next(now) != nil || !s.NextRetry().Equal(now.Add(time.Second)) {
-		t.Errorf("next is %v, to wake at %v", s.Next(now), s.NextRetry())
+	if object := s.Next(now); object != nil {
+		t.Errorf("next is %v", object)
 	}
-	if waiting, since := s.Waiting(); waiting != 2 || !since.Equal(now) {
-		t.Errorf("%d objects wait since %v", waiting, since)
+	if waiting, since, next := s.Waiting(); waiting != 2 || !since.Equal(now) || !next.Equal(now.Add(time.Second)) {
+		t.Errorf("%d objects wait since %v, the next one until %v", waiting, since, next)
 	}
 	now = now.Add(3 * time.Second)
 	if first, second := take(t, s, now), take(t, s, now); first != b || second != a {
