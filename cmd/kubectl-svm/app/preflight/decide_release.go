@@ -71,6 +71,17 @@ func decideTarget(in Snapshot, target TargetServer) Findings {
 	return found
 }
 
+// Unreadable returns why a release cannot read what the servers write of a built-in resource. It returns nothing if
+// there are no data of the release.
+func Unreadable(state *migrationv1alpha1.StorageState, release releases.Minor) (found Findings) {
+	target := releaseTarget(release)
+	if target.unknown() || !releases.BuiltIn(state.GroupResource().Group) {
+		return nil
+	}
+	found.aboutEncoding(state, state.Status.CurrentStorageVersionHash, state.Status.CurrentEncodingVersion, target)
+	return slices.DeleteFunc(found, func(f Finding) bool { return f.Code != CodeEncodingUnreadable })
+}
+
 // decideTargetOf is about one resource. No release of Kubernetes decides which versions of custom resources, and of
 // resources of aggregated servers, can be read. So nothing about them is an error.
 func decideTargetOf(in Snapshot, state *migrationv1alpha1.StorageState, target TargetServer) Findings {

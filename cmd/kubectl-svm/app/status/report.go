@@ -18,12 +18,16 @@ package status
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/discovery"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/preflight"
+	"sigs.k8s.io/svm-controller-manager/pkg/releases"
 )
 
 // Report is what -o json prints.
@@ -97,6 +101,27 @@ func newReport(
 			n)
 	}
 	return r
+}
+
+// askNextRelease takes back that it is safe if the next minor release cannot read what the API servers write.
+func (r *Report) askNextRelease(ctx context.Context, client discovery.DiscoveryInterfaceWithContext) {
+	server, err := client.ServerVersionWithContext(ctx)
+	if err != nil {
+		r.Safe, r.Summary = false, "Not known to be safe: asking the API server for its version: "+err.Error()
+		return
+	}
+	release, err := releases.ParseMinor(server.GitVersion)
+	if err != nil {
+		return // There are no data of the releases of another program.
+	}
+	next := release + 1
+	for i := range r.Resources {
+		if found := preflight.Unreadable(r.Resources[i].State, next); len(found) > 0 {
+			r.Safe, r.Summary = false, fmt.Sprintf("Not safe to upgrade to Kubernetes %s (%s): %s. All findings: "+
+				"kubectl svm preflight --kubernetes-version=%s", next, r.Resources[i].Name, found[0].Message, next)
+			return
+		}
+	}
 }
 
 // doubt makes no resource safe if it is not known whether a manager runs. The table has a question mark instead.

@@ -22,15 +22,22 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	discoveryfake "k8s.io/client-go/discovery/fake"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"sigs.k8s.io/svm-api/client/clientset/versioned/fake"
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // TestSafeWithoutAManager prints for a program. Waiting does not help it.
@@ -77,6 +84,44 @@ func TestWhatMakesTheAnswerUnknown(t *testing.T) {
 	r := newReport(cluster, unobserved, leads, nil)
 	if r.Safe || r.Resources[0].Reason != assess.ReasonNotObserved {
 		t.Errorf("nobody has looked at secrets, and the answer is %+v", r)
+	}
+}
+
+// TestNextRelease has objects in a version that Kubernetes 1.36 writes, and 1.37 does not read.
+func TestNextRelease(t *testing.T) {
+	groups := state(t, "podgroups.scheduling.k8s.io", "", "OnlyCurrentEncodingPersisted", "", "")
+	version := schema.GroupVersion{Group: "scheduling.k8s.io", Version: "v1alpha2"}
+	groups.Status.CurrentEncodingVersion = version.String()
+	groups.Status.CurrentStorageVersionHash = storageversion.Hash(version, "PodGroup")
+	widgets := state(t, "widgets.example.com", "", "OnlyCurrentEncodingPersisted", "", "")
+	cluster := &cli.Cluster{Catalog: &cli.Catalog{}, States: []migrationv1alpha1.StorageState{widgets, groups}}
+	for server, want := range map[string]string{
+		"v1.35.9":     "Safe to upgrade and to remove",
+		"v1.36.2+abc": "Not safe to upgrade to Kubernetes 1.37 (podgroups.scheduling.k8s.io): ",
+		"v1.37.1":     "Safe to upgrade and to remove", // There are no data of 1.38.
+		"other":       "Safe to upgrade and to remove",
+		"":            "Not known to be safe: asking the API server for its version: it is away",
+	} {
+		kube := kubefake.NewClientset()
+		kube.Discovery().(*discoveryfake.FakeDiscovery).FakedServerVersion = &apiversion.Info{GitVersion: server}
+		kube.PrependReactor("get", "version", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return server == "", nil, errors.New("it is away")
+		})
+		o := &Options{NamedOptions: cli.NamedOptions{
+			Env:     &cli.Env{Clock: clocktesting.NewFakeClock(now)},
+			Clients: &cli.Clients{Kube: kube, Discovery: kube.Discovery()},
+		}}
+		resources := []schema.GroupResource{widgets.GroupResource(), groups.GroupResource()}
+		r := o.report(t.Context(), cluster, resources)
+		if r.Safe != (want[0] == 'S') || !strings.HasPrefix(r.Summary, want) {
+			t.Errorf("a server of %q: safe is %t, and the answer is %s", server, r.Safe, r.Summary)
+		}
+		if stuck := whyStuck(r); (stuck == "") != r.Safe {
+			t.Errorf("a server of %q: --watch says %q", server, stuck)
+		}
+		if r = o.report(t.Context(), cluster, resources[:1]); r.Safe != (server != "") {
+			t.Errorf("a server of %q: widgets alone are not safe: %s", server, r.Summary)
+		}
 	}
 }
 

@@ -160,7 +160,7 @@ func whyStuck(report *Report) string {
 		return ""
 	case has(assess.Act):
 		return "All resources that are left need your action. To see what to do, run: kubectl svm plan"
-	default: // It is not known whether a manager runs, or what else is stored.
+	default: // The next release is no good, or it is not known whether a manager runs, or what else is stored.
 		return report.Summary
 	}
 }
