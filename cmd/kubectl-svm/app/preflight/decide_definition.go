@@ -79,7 +79,12 @@ func decideChange(in Change) Findings {
 			in.Webhook)
 	}
 	was, will := in.Live.StorageVersion(), in.File.StorageVersion()
-	if was != will && in.File.Has(was) {
+	switch {
+	case !slices.Contains(in.File.ServedVersions(), will) && !in.File.ConvertedByWebhook():
+		found.add(Warning, CodeStorageVersionNotServed, name, "the file does not serve the storage version %s, and no "+
+			"webhook converts. So each migration will fail with VersionNotServed. Serve %s, or add a conversion webhook", will,
+			will)
+	case was != will && in.File.Has(was):
 		found.add(Info, CodeStorageVersionChanges, name, "the storage version changes from %s to %s. The manager then "+
 			"migrates all objects. Do not drop %s before that is done", was, will, was)
 	}
@@ -144,7 +149,8 @@ func (fs *Findings) aboutLost(in Change) {
 			continue
 		}
 		level, when := Warning, "Clients that write at "+version+" lose them"
-		stored := version == in.Live.StorageVersion() || slices.Contains(in.Live.Status.StoredVersions, version)
+		stored := version == in.Live.StorageVersion() || slices.Contains(in.Live.Status.StoredVersions, version) ||
+			in.State != nil && in.mayBeStored(version)
 		if stored && !in.storedOnlyAs(will) {
 			level, when = Error, "Objects may be stored as "+version+": each write drops these fields of them for good. The "+
 				"manager does not rewrite an object that has such fields while "+version+" is served"

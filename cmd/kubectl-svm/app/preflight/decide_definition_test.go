@@ -104,9 +104,13 @@ func unservedLast(d *documents.Definition) *documents.Definition {
 	return d
 }
 
+func byWebhook(d *documents.Definition) *documents.Definition {
+	d.Spec.Conversion.Strategy = "Webhook"
+	return d
+}
+
 func TestChange(t *testing.T) {
-	converted := widgets(nil, "v1", "v1alpha1")
-	converted.Spec.Conversion.Strategy = "Webhook"
+	converted := byWebhook(widgets(nil, "v1", "v1alpha1"))
 	hidden := ptr.To(with(state("Widget", "widgets.example.com", "example.com/v1"), condition(
 		migrationv1alpha1.StorageStateSafeToRemoveOldVersions, metav1.ConditionFalse, "NotServed")))
 	tests := []struct {
@@ -117,6 +121,15 @@ func TestChange(t *testing.T) {
 		{"a new definition", Change{File: widgets(nil, "v1")}, nil},
 		{"a new storage version", Change{File: widgets(nil, "v1", "v1alpha1"),
 			Live: widgets([]string{"v1alpha1"}, "v1alpha1")}, []string{"INFO StorageVersionChanges widgets.example.com"}},
+		{"a new storage version that is not served", Change{File: unserving("v1", widgets(nil, "v1", "v1alpha1")),
+			Live: widgets([]string{"v1alpha1"}, "v1alpha1")}, []string{
+			"WARNING StorageVersionNotServed widgets.example.com"}},
+		{"the storage version is not served any more", Change{File: unserving("v1", widgets(nil, "v1", "v1alpha1")),
+			Live: widgets([]string{"v1"}, "v1", "v1alpha1")}, []string{
+			"WARNING StorageVersionNotServed widgets.example.com"}},
+		{"the same, with a webhook", Change{File: unserving("v1", byWebhook(widgets(nil, "v1", "v1alpha1"))),
+			Live: byWebhook(widgets([]string{"v1alpha1"}, "v1alpha1"))}, []string{
+			"INFO StorageVersionChanges widgets.example.com"}},
 		{"the storage version is dropped", Change{File: widgets(nil, "v1"), Refusal: "no",
 			Live: widgets([]string{"v1alpha1"}, "v1alpha1", "v1")}, []string{
 			"ERROR DefinitionRefused widgets.example.com", "ERROR VersionIsStorageVersion widgets.example.com"}},
@@ -127,6 +140,10 @@ func TestChange(t *testing.T) {
 		{"fields of a version that nothing is stored in", Change{File: widgets(nil, "v1", "v1alpha1"),
 			Live: widgets([]string{"v1"}, "v1", "v1alpha1"), Lost: map[string][]string{"v1alpha1": {".spec.password"}}},
 			[]string{"WARNING FieldsDropped widgets.example.com"}},
+		{"fields of a version that left storedVersions without a proof", Change{File: widgets(nil, "v1", "v1alpha1"),
+			Live:  widgets([]string{"v1"}, "v1", "v1alpha1"),
+			State: ptr.To(state("Widget", "widgets.example.com", "example.com/v1alpha1", "example.com/v1")),
+			Lost:  map[string][]string{"v1alpha1": {".spec.password"}}}, []string{"ERROR FieldsDropped widgets.example.com"}},
 		{"conversion is removed", Change{File: widgets(nil, "v1", "v1alpha1"), Live: converted},
 			[]string{"ERROR ConversionRemoved widgets.example.com"}},
 		{"conversion is removed, and objects are old", Change{File: widgets(nil, "v1", "v1alpha1"), Live: converted,

@@ -75,6 +75,7 @@ const (
 	CodeNoDefinitions            Code = "NoDefinitions"
 	CodeNoStorageState           Code = "NoStorageState"
 	CodeStorageVersionChanges    Code = "StorageVersionChanges"
+	CodeStorageVersionNotServed  Code = "StorageVersionNotServed"
 	CodeVersionIsStorageVersion  Code = "VersionIsStorageVersion"
 	CodeVersionMayBeStored       Code = "VersionMayBeStored"
 	CodeVersionNotDefined        Code = "VersionNotDefined"
