@@ -79,7 +79,9 @@ func (o *options) retryTrigger(ctx context.Context, cluster *cli.Cluster, resour
 	if err != nil {
 		return err
 	}
-	if state.Status.Backoff == nil {
+	all := cluster.MigrationsOf(resource)
+	uncounted := !state.Status.Migrated() && len(all) > 0 && all[0].IsConditionTrue(migrationv1alpha1.MigrationFailed)
+	if state.Status.Backoff == nil && !uncounted { // The trigger may not have counted the failure yet.
 		fmt.Fprintf(o.ErrOut, "%s: the last migration has not failed, so there is nothing to retry. "+
 			"To migrate it anyway: kubectl svm migrate %s\n", state.Name, state.Name)
 		return nil

@@ -23,6 +23,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -114,6 +115,29 @@ func TestMigrationWithTheNameOfAResource(t *testing.T) {
 				t.Errorf("got the error %v and\n%s\nwant\n%s", err, out.String(), test.want)
 			}
 		})
+	}
+}
+
+// TestRetryBeforeTheFailureIsCounted has a failed migration of the trigger, and a state that does not know of it yet.
+func TestRetryBeforeTheFailureIsCounted(t *testing.T) {
+	for hash, want := range map[string]string{"old": "storagestate.migration.k8s.io/secrets retried\n", "new": ""} {
+		state, m := migrationv1alpha1.StorageState{}, migrationv1alpha1.StorageVersionMigration{}
+		state.Name, state.Spec.Resource.Resource, m.Spec.Resource.Resource = "secrets", "secrets", "secrets"
+		state.Status.CurrentStorageVersionHash, state.Status.PersistedStorageVersionHashes = "new", []string{hash}
+		m.Spec.Target = &migrationv1alpha1.MigrationTarget{Epoch: new(int64(1))}
+		m.Status.Conditions = []migrationv1alpha1.MigrationCondition{
+			{Type: migrationv1alpha1.MigrationFailed, Status: corev1.ConditionTrue}}
+		cluster := &cli.Cluster{Catalog: &cli.Catalog{}, States: []migrationv1alpha1.StorageState{state},
+			Migrations: []migrationv1alpha1.StorageVersionMigration{m}}
+		cluster.Catalog.Add(state.GroupResource())
+		client := fake.NewClientset(&state)
+		streams, _, out, _ := genericiooptions.NewTestIOStreams()
+		o := &options{}
+		o.Env, o.Names = &cli.Env{IOStreams: streams, Clock: clock.RealClock{}}, []string{"secrets"}
+		o.Clients = &cli.Clients{Migration: client.MigrationV1alpha1()}
+		if err := o.retry(t.Context(), cluster); err != nil || out.String() != want {
+			t.Errorf("stored as %s: got the error %v and %q, want %q", hash, err, out, want)
+		}
 	}
 }
 
