@@ -23,11 +23,11 @@ import (
 
 	"github.com/spf13/pflag"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 )
 
 // ManagerLease is the flag --manager-lease.
@@ -75,7 +75,7 @@ func (c *Clients) Lease(ctx context.Context, l ManagerLease) (*coordinationv1.Le
 		return nil, ErrNoLease
 	}
 	lease, err := c.Kube.CoordinationV1().Leases(l.Namespace).Get(ctx, l.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if controller.SaysMissing(err, coordinationv1.Resource("leases"), l.Name) {
 		return nil, nil
 	}
 	return lease, err

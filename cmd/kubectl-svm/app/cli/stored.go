@@ -22,7 +22,6 @@ import (
 	"slices"
 	"sync"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -30,6 +29,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/tools/pager"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/releases"
 )
 
@@ -68,7 +68,7 @@ func (c *Clients) MarkUnstored(ctx context.Context, cluster *Cluster) {
 	for _, r := range doubtful {
 		r.Unstored = !slices.ContainsFunc(r.groupVersions(), func(version schema.GroupVersion) bool {
 			return !unhashed.Has(version.WithResource(r.Resource))
-		}) && apierrors.IsNotFound(c.findDefinition(ctx, r.GroupResource))
+		}) && controller.SaysMissing(c.findDefinition(ctx, r.GroupResource), definitions.GroupResource(), r.String())
 	}
 }
 

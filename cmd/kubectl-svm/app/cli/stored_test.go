@@ -19,15 +19,19 @@ package cli
 import (
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	discoveryfake "k8s.io/client-go/discovery/fake"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
@@ -47,6 +51,27 @@ func (c counted) ServerResourcesForGroupVersionWithContext(
 		return nil, errors.New("no endpoints")
 	}
 	return c.FakeDiscovery.ServerResourcesForGroupVersionWithContext(ctx, version)
+}
+
+// ofProxy answers with the 404 of a proxy if it is asked for an object of that name.
+func ofProxy(name string) clienttesting.ReactionFunc {
+	return func(action clienttesting.Action) (bool, runtime.Object, error) {
+		got := action.(clienttesting.GetAction)
+		return got.GetName() == name, nil, apierrors.NewGenericServerResponse(http.StatusNotFound, "get",
+			got.GetResource().GroupResource(), name, "<html>", 0, true)
+	}
+}
+
+// TestLeaseThatNobodyFinds wants a lease to be absent only if the API server says so.
+func TestLeaseThatNobodyFinds(t *testing.T) {
+	client, lease := fake.NewClientset(), ManagerLease{types.NamespacedName{Namespace: "kube-system", Name: "manager"}}
+	if found, err := (&Clients{Kube: client}).Lease(t.Context(), lease); found != nil || err != nil {
+		t.Errorf("there is none: got %v and the error %v", found, err)
+	}
+	client.PrependReactor("get", "leases", ofProxy(lease.Name))
+	if _, err := (&Clients{Kube: client}).Lease(t.Context(), lease); err == nil {
+		t.Error("a proxy answers, and there is no error")
+	}
 }
 
 func TestUnstored(t *testing.T) {
@@ -70,6 +95,7 @@ func TestUnstored(t *testing.T) {
 		served("mixed.example.com/v1", "", "tags"),
 		served("custom.example.com/v1", "", "gadgets"), // Its storage version is not served.
 		served("mixed.example.com/v1beta1", "m=", "images"),
+		served("proxied.example.com/v1", "", "mirrors"), // A proxy answers for its definition.
 		served("build.example.com/v1", "", "builds"),
 		served("build.example.com/v1beta1", "b=", "builds"),
 	}
@@ -86,10 +112,11 @@ func TestUnstored(t *testing.T) {
 	definition.SetGroupVersionKind(definitions.GroupVersion().WithKind("CustomResourceDefinition"))
 	definition.Name = "gadgets.custom.example.com"
 	dynamic := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), definition)
+	dynamic.PrependReactor("get", definitions.Resource, ofProxy("mirrors.proxied.example.com"))
 	(&Clients{Discovery: server, Dynamic: dynamic}).MarkUnstored(t.Context(), cluster)
 	for names, want := range map[string]string{
 		"all": "builds.build.example.com, gadgets.custom.example.com, ghosts.away.example.com, images.mixed.example.com, " +
-			"relics.observed.example.com, secrets, widgets.example.com",
+			"mirrors.proxied.example.com, relics.observed.example.com, secrets, widgets.example.com",
 		"*.mixed.example.com":   "images.mixed.example.com",
 		"*.project.example.com": "projects.project.example.com, quotas.project.example.com", // Nothing else is left.
 		"tags":                  "tags.mixed.example.com",
@@ -107,7 +134,8 @@ func TestUnstored(t *testing.T) {
 	slices.Sort(asked)
 	const want = "away.example.com/v1 build.example.com/v1 build.example.com/v1beta1 custom.example.com/v1 " +
 		"example.com/v1 " +
-		"mixed.example.com/v1 mixed.example.com/v1beta1 project.example.com/v1 project.example.com/v1beta1"
+		"mixed.example.com/v1 mixed.example.com/v1beta1 project.example.com/v1 project.example.com/v1beta1 " +
+		"proxied.example.com/v1"
 	if got := strings.Join(asked, " "); got != want {
 		t.Errorf("the server was asked for %s, want %s", got, want)
 	}

@@ -21,10 +21,12 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
@@ -79,7 +81,8 @@ func follow[L runtime.Object](
 		},
 		WatchFuncWithContext: client.Watch,
 	}
-	go cache.NewReflector(lw, object, store, 0).RunWithContext(ctx)
+	// The Reflector tries again, and the commands say what they cannot read.
+	go cache.NewReflector(lw, object, store, 0).RunWithContext(klog.NewContext(ctx, logr.Discard()))
 	return nil
 }
 

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -133,7 +134,8 @@ func (s *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		body += "]}"
 	default:
 		w.WriteHeader(http.StatusNotFound)
-		body = `{"kind":"Status","apiVersion":"v1","status":"Failure","code":404,"reason":"NotFound","message":"none"}`
+		body = fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":404,"reason":"NotFound",`+
+			`"details":{"group":"apiextensions.k8s.io","kind":"customresourcedefinitions","name":%q}}`, path.Base(r.URL.Path))
 	}
 	_, _ = w.Write([]byte(body))
 }
