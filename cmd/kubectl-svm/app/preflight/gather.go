@@ -38,7 +38,7 @@ import (
 // definitionsPerList is how many definitions are listed at a time. They are large.
 const definitionsPerList = 50
 
-// gather takes the snapshot.
+// gather takes the snapshot. After an error it has what was read.
 func (o *Options) gather(ctx context.Context) (Snapshot, error) {
 	snapshot := Snapshot{Now: o.Clock.Now()}
 	cluster, err := o.Clients.Read(ctx)
@@ -47,12 +47,12 @@ func (o *Options) gather(ctx context.Context) (Snapshot, error) {
 	case errors.As(err, &missing):
 		snapshot.APIProblem = missing.Error()
 	case err != nil:
-		return Snapshot{}, err
+		return snapshot, err
 	default:
 		snapshot.States, snapshot.Migrations = cluster.States, cluster.Migrations
 	}
 	if snapshot.Definitions, err = o.definitions(ctx); err != nil {
-		return Snapshot{}, err
+		return snapshot, err
 	}
 	if cluster != nil {
 		snapshot.recordMissing(cluster.Catalog)

@@ -120,33 +120,31 @@ func (o *Options) Validate() error {
 
 // Run prints what stands in the way.
 func (o *Options) Run(ctx context.Context) error {
-	found, err := o.Find(ctx)
+	_, found, err := o.Find(ctx)
 	if err != nil {
 		return err
 	}
 	return o.print(found)
 }
 
-// Find returns what stands in the way, the worst first.
-func (o *Options) Find(ctx context.Context) (Findings, error) {
-	snapshot, err := o.gather(ctx)
-	if err != nil {
-		return nil, err
+// Find returns what was read, also after an error, and what stands in the way, the worst first.
+func (o *Options) Find(ctx context.Context) (snapshot Snapshot, found Findings, err error) {
+	if snapshot, err = o.gather(ctx); err != nil {
+		return snapshot, nil, err
 	}
-	var found Findings
 	if snapshot.APIProblem != "" {
 		found.add(Error, CodeMigrationAPIMissing, "", "%s", snapshot.APIProblem)
 	}
 	if len(o.Files) > 0 {
 		more, err := o.checkFiles(ctx, snapshot)
 		if err != nil {
-			return nil, err
+			return snapshot, nil, err
 		}
 		found = append(found, more...)
 	}
 	more, err := o.checkDrops(ctx, snapshot)
 	if err != nil {
-		return nil, err
+		return snapshot, nil, err
 	}
 	found = append(found, more...)
 	if o.KubernetesVersion != "" {
@@ -155,12 +153,12 @@ func (o *Options) Find(ctx context.Context) (Findings, error) {
 	if o.OtherServer != "" {
 		target, err := o.askServer(ctx, o.OtherServer)
 		if err != nil {
-			return nil, err
+			return snapshot, nil, err
 		}
 		found = append(found, decideTarget(snapshot, target)...)
 	}
 	if len(o.Files)+len(o.drops) == 0 && o.KubernetesVersion == "" && o.OtherServer == "" {
 		found = append(found, decideSnapshot(snapshot)...)
 	}
-	return found.sorted(), nil
+	return snapshot, found.sorted(), nil
 }

@@ -133,29 +133,34 @@ func (o *Options) gather(ctx context.Context) *Report {
 		r.ServerVersion = server.GitVersion
 	}
 	checks := &preflight.Options{NamedOptions: o.NamedOptions, ManagerLease: o.ManagerLease}
-	if found, err := checks.Find(ctx); err != nil {
+	snapshot, found, err := checks.Find(ctx)
+	if err != nil {
 		r.addProblem("preflight", err)
-	} else if found != nil {
-		r.Findings = found
 	}
-	if cluster, err := o.Clients.Read(ctx); err != nil {
-		r.addProblem("StorageStates and migrations", err)
-	} else {
-		cli.NewestFirst(cluster.Migrations)
-		for i := range cluster.States {
-			s := &cluster.States[i]
-			r.States = append(r.States, State{s.Name, s.Spec, s.Status})
-		}
-		for i := range cluster.Migrations {
-			m := &cluster.Migrations[i]
-			r.Migrations = append(r.Migrations, Migration{m.Name, m.CreationTimestamp, m.Spec, m.Status})
-		}
-	}
+	r.Findings = append(r.Findings, found...)
+	r.add(&snapshot)
 	if len(o.Etcd.Endpoints) > 0 {
 		survey, err := (&verify.Options{Env: o.Env, Etcd: o.Etcd}).Survey(ctx)
 		r.addEtcd(&survey, err)
 	}
 	return r
+}
+
+// add adds the StorageStates and the migrations. It leaves out continue tokens, which name objects.
+func (r *Report) add(snapshot *preflight.Snapshot) {
+	for i := range snapshot.States {
+		s := &snapshot.States[i]
+		r.States = append(r.States, State{s.Name, s.Spec, s.Status})
+	}
+	cli.NewestFirst(snapshot.Migrations)
+	for i := range snapshot.Migrations {
+		m := &snapshot.Migrations[i]
+		m.Spec.ContinueToken = ""
+		if progress := m.Status.Progress; progress != nil {
+			progress.ContinueToken = ""
+		}
+		r.Migrations = append(r.Migrations, Migration{m.Name, m.CreationTimestamp, m.Spec, m.Status})
+	}
 }
 
 func (r *Report) addProblem(what string, err error) {

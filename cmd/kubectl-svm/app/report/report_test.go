@@ -19,11 +19,29 @@ package report
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/preflight"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/verify"
 	"sigs.k8s.io/svm-controller-manager/pkg/stored"
 )
+
+// TestTokens wants no continue tokens, which name objects.
+func TestTokens(t *testing.T) {
+	const token = "c2hvcC9kYi1wYXNzd29yZA"
+	m := migrationv1alpha1.StorageVersionMigration{}
+	m.Spec.ContinueToken = token
+	m.Status.Progress = &migrationv1alpha1.MigrationProgress{ContinueToken: token, Processed: 500}
+	r := &Report{}
+	r.add(&preflight.Snapshot{Migrations: []migrationv1alpha1.StorageVersionMigration{m}})
+	if text := fmt.Sprintf("%+v %+v", r, r.Migrations[0].Status.Progress); strings.Contains(text, token) ||
+		!strings.Contains(text, "Processed:500") {
+		t.Errorf("the report has %s", text)
+	}
+}
 
 // TestEtcd wants what was counted, also if there was nothing to compare it with.
 func TestEtcd(t *testing.T) {
