@@ -43,6 +43,8 @@ func hurried(rules ruleFile) ruleFile {
 		case slices.Contains(afterDays, r.Alert): // Migrations wait for seconds all the time.
 		case r.Alert == "SVMControllerManagerDown":
 			r.For = "20s"
+		case strings.Contains(r.Expr, "[8s]"): // One sample is no reason to fire.
+			r.For = "11s"
 		case r.For != "":
 			r.For = "3s"
 		}
