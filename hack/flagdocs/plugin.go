@@ -88,7 +88,7 @@ What they need in detail:
 | ` + "`verify`" + ` | | a certificate that etcd accepts; if StorageStates are encrypted, to ` + "`list`" +
 	` them, too |
 
-Discovery and ` + "`/openapi/v3`" + ` are open to every authenticated user.
+Discovery, ` + "`/openapi/v3` and `/version`" + ` are open to every authenticated user.
 `
 
 // writePlugin documents every verb of the kubectl plugin as its --help shows it.
