@@ -24,11 +24,8 @@ finish() {
 }
 trap finish EXIT
 
-# The last packages of each leave a processor idle.
-make --no-print-directory -j2 verify unit-raced
-make --no-print-directory test-binaries
-make --no-print-directory e2e-binaries
-make --no-print-directory unit-plain-and-simulation
+# Each step begins when one before it has ended: the last packages of a step, and links, leave a processor idle.
+make --no-print-directory -j2 verify unit-raced test-binaries e2e-binaries unit-plain-and-simulation
 # Integration tests wait much of the time. The conformance suite and chaos follow those that end first, also if these
 # fail.
 make --no-print-directory -k -j3 integration-of-managers integration-of-raced-managers integration-in-process \

@@ -93,7 +93,7 @@ func testTheJudgeConvicts(t *testing.T, c *cluster) {
 	migration := &v1alpha1.StorageVersionMigration{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "by-hand-"},
 		Spec: v1alpha1.StorageVersionMigrationSpec{Resource: v1alpha1.GroupVersionResource{Group: honestly.Group,
-			Resource: honestly.Resource}},
+			Version: "v2", Resource: honestly.Resource}},
 	}
 	if _, err := c.Migrations().Create(t.Context(), migration,
 		metav1.CreateOptions{}); err != nil {

@@ -17,8 +17,10 @@ limitations under the License.
 package svmtrigger
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -29,9 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/restmapper"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
@@ -59,7 +59,6 @@ type migrator struct {
 	t        *testing.T
 	cluster  *cluster
 	metadata metadata.Interface
-	mapper   *restmapper.DeferredDiscoveryRESTMapper
 
 	mu     sync.Mutex
 	choose func(gr schema.GroupResource) behaviour
@@ -75,7 +74,6 @@ func startMigrator(t *testing.T, c *cluster) *migrator {
 	}
 	m := &migrator{
 		t: t, cluster: c, metadata: client,
-		mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(c.Kube.Discovery())),
 		choose: func(schema.GroupResource) behaviour { return honest },
 		taken:  map[types.UID]bool{},
 	}
@@ -153,7 +151,10 @@ func (m *migrator) migrate(ctx context.Context, migration *v1alpha1.StorageVersi
 		m.finish(ctx, migration, v1alpha1.MigrationFailed, v1alpha1.MigrationReasonObjectsDenied)
 		return
 	}
-	if !m.rewriteAll(ctx, migration) {
+	// A migration of the trigger has a version that all servers serve. For others the target's will do.
+	_, encoding, _ := strings.Cut(target.EncodingVersion, "/")
+	client := m.metadata.Resource(gr.WithVersion(cmp.Or(migration.Spec.Resource.Version, encoding)))
+	if !m.rewriteAll(ctx, migration, client) {
 		return
 	}
 	if state := m.stateOf(gr); state == nil || state.Status.CurrentStorageVersionHash != target.StorageVersionHash {
@@ -191,24 +192,19 @@ func (m *migrator) gone(migration *v1alpha1.StorageVersionMigration) bool {
 }
 
 // rewriteAll writes every object without changing it, and returns false if the migration went meanwhile.
-func (m *migrator) rewriteAll(ctx context.Context, migration *v1alpha1.StorageVersionMigration) bool {
-	for !m.tryRewriteAll(ctx, migration) {
+func (m *migrator) rewriteAll(
+	ctx context.Context, migration *v1alpha1.StorageVersionMigration, client metadata.Getter,
+) bool {
+	for !tryRewriteAll(ctx, client) {
 		if ctx.Err() != nil || m.gone(migration) {
 			return false
 		}
-		// A server went, or does not serve the version any more.
-		m.mapper.Reset()
 		pause(ctx, migratorRetry)
 	}
 	return true
 }
 
-func (m *migrator) tryRewriteAll(ctx context.Context, migration *v1alpha1.StorageVersionMigration) bool {
-	gvr, err := m.mapper.ResourceFor(resourceOf(migration).WithVersion(""))
-	if err != nil {
-		return false
-	}
-	client := m.metadata.Resource(gvr)
+func tryRewriteAll(ctx context.Context, client metadata.Getter) bool {
 	options := metav1.ListOptions{Limit: migratorPage}
 	for {
 		list, err := client.List(ctx, options)
