@@ -180,6 +180,23 @@ func TestServerThatIsBusyLives(t *testing.T) {
 	c.stop()
 }
 
+// TestOldServersBehindOneAddress has a manager first read the address, because more addresses may appear, and then meet
+// both servers there. Whichever answered first has not left.
+func TestOldServersBehindOneAddress(t *testing.T) {
+	t.Parallel()
+	c := newOldCluster(t, 2)
+	c.behindOne()
+	c.run(t)
+	if c.Observe(deployments).Problem == nil {
+		t.Error("the manager does not wait for more addresses")
+	}
+	c.until(t, c.encodings(1))
+	if err := c.unread(c.servers[0], 0)(); err != nil {
+		t.Error(err)
+	}
+	c.stop()
+}
+
 // TestServerThatTellsLater has a server that does not tell who it is when it is asked first.
 func TestServerThatTellsLater(t *testing.T) {
 	for name, test := range map[string]struct {

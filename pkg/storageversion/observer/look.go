@@ -66,7 +66,9 @@ func (p *discoveryPoller) readServers(ctx context.Context) storageversion.Look {
 	p.mu.Unlock()
 	if !p.planMeeting(&look, addresses) || !p.readProcesses(ctx, &look, addresses) {
 		collect(ctx, &look, addresses, func(address string) (storageversion.Document, bool) {
-			return p.readServer(ctx, address), true
+			document := p.readServer(ctx, address)
+			document.Connected = document.Connected && !look.Shared // The next look may reach another process there.
+			return document, true
 		})
 	}
 	return look
