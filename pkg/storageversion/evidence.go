@@ -115,8 +115,9 @@ func fromAggregated(e migrationv1alpha1.StorageEvidence) bool {
 //
 // The same evidence may be in several sightings. If this manager recorded it, its time tells which one was recorded.
 // Otherwise SightingsSince takes the first one, or, if the record may be older than all sightings, none. So later may
-// contain sightings that the record already includes. Sightings are missing from it in one case only: another manager
-// recorded the first of two equal sightings, and its clock was ahead by exactly the time between them.
+// contain sightings that the record already includes. Sightings that show other writes are missing from it in one case
+// only: another manager recorded the first of two equal sightings, and its clock was ahead by exactly the time between
+// them.
 func SightingsSince(recorded migrationv1alpha1.StorageEvidence, all []Sighting) (later []Sighting, known bool) {
 	same := func(s Sighting) bool { return SameEvidence(s.Evidence, recorded) }
 	if at := slices.IndexFunc(all, func(s Sighting) bool { return s.IsRecordedAs(recorded) }); at >= 0 {
@@ -138,21 +139,23 @@ func SightingsSince(recorded migrationv1alpha1.StorageEvidence, all []Sighting) 
 	// This manager may have missed the moment of the record, and have seen the same evidence again later. Then the
 	// sightings before it may be later than the record, so they count.
 	later = all[next:]
-	if from := slices.IndexFunc(all[:at], func(s Sighting) bool { return mayBeOlder(recorded, s.Evidence) }); from >= 0 {
+	if from := slices.IndexFunc(all[:at], func(s Sighting) bool { return mayBeOlder(recorded, s) }); from >= 0 {
 		later = all[from:]
 	}
 	return later, true
 }
 
-// mayBeOlder reports whether an evidence may have been recorded before a sighting of this manager. The clocks of two
-// processes do not tell that. But a server process that was not there yet was recorded later, and so was a later
-// generation.
-func mayBeOlder(recorded, seen migrationv1alpha1.StorageEvidence) bool {
-	if r, s := recorded.CustomResourceDefinition, seen.CustomResourceDefinition; r != nil && s != nil {
-		return r.Generation <= s.Generation
+// mayBeOlder reports whether an evidence may have been recorded before an earlier sighting of this manager that says
+// something else. The clocks of two processes do not tell that. But a server process that was not there yet was
+// recorded later, and so was a later generation. Within a generation, servers write one version, which the record has.
+// Other storedVersions, as before a migration, show no write.
+func mayBeOlder(recorded migrationv1alpha1.StorageEvidence, seen Sighting) bool {
+	if r, s := recorded.CustomResourceDefinition, seen.Evidence.CustomResourceDefinition; r != nil && s != nil {
+		return r.Generation < s.Generation ||
+			r.Generation == s.Generation && (len(seen.Writing) > 1 || len(seen.UnreadDeparted) > 0)
 	}
 	return !slices.ContainsFunc(recorded.Servers, func(r migrationv1alpha1.ServerEvidence) bool {
-		return !slices.ContainsFunc(seen.Servers, func(s migrationv1alpha1.ServerEvidence) bool {
+		return !slices.ContainsFunc(seen.Evidence.Servers, func(s migrationv1alpha1.ServerEvidence) bool {
 			return r.Identity == s.Identity && r.Incarnation == s.Incarnation
 		})
 	})

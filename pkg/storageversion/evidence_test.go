@@ -132,8 +132,8 @@ func TestSightingsSinceRecordOfAnotherProcess(t *testing.T) {
 			[]migrationv1alpha1.StorageEvidence{servers("a/1", "c/1"), published("1", servers("a/1"))}, 2},
 		"a generation that came later": {
 			definition(6, "v1"), []migrationv1alpha1.StorageEvidence{definition(5, "v1"), definition(6, "v1")}, 0},
-		"a stored version that somebody has removed": {
-			definition(5, "v1"), []migrationv1alpha1.StorageEvidence{definition(5, "v1", "v2"), definition(5, "v1")}, 2},
+		"a stored version that a migration has removed": {
+			definition(5, "v1"), []migrationv1alpha1.StorageEvidence{definition(5, "v1", "v2"), definition(5, "v1")}, 0},
 		"the connecting sighting is not the first": {definition(5, "v1", "v3"),
 			[]migrationv1alpha1.StorageEvidence{definition(4, "v1"), definition(5, "v1")}, 1},
 		"an aggregated server that has changed back": {

@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -50,6 +51,44 @@ func TestStandbyThatMissedASighting(t *testing.T) {
 		later, known := SightingsSince(recorded.Evidence, standby.Observe(standby.now, deployments).Sightings)
 		if known && !slices.ContainsFunc(later, func(s Sighting) bool { return !s.ProvesOnly(appsV1) }) {
 			t.Errorf("%s: nothing tells of c in the %d sightings since the record", name, len(later))
+		}
+	}
+}
+
+// TestStandbyThatSawAMigration has a leader migrate a custom resource and prune its definition. Then a standby takes
+// over, which saw all that a second later.
+func TestStandbyThatSawAMigration(t *testing.T) {
+	v1 := schema.GroupVersion{Group: widgets.Group, Version: "v1"}
+	for name, test := range map[string]struct {
+		before func(s *story) // while the old version is still stored
+		later  int            // how many sightings are news
+	}{
+		"nothing else happened": {func(*story) {}, 0},
+		"a server came back that may write the old version": {func(s *story) {
+			s.servers(true, "a/1", "b/1")
+			s.servers(true, "a/1")
+			s.servers(true, "a/1", "b/1")
+		}, 3},
+		"another server was in front of the definition": {func(s *story) {
+			s.SetAggregated(s.tick(), v1, &AggregatedDocument{Address: "s.ns.svc:443"})
+			s.SetAggregated(s.tick(), v1, nil)
+		}, 3},
+		"so often that sightings were merged": {func(s *story) {
+			for range maxSightings {
+				s.SetAggregated(s.tick(), v1, &AggregatedDocument{Address: "s.ns.svc:443"})
+				s.SetAggregated(s.tick(), v1, nil)
+			}
+		}, maxSightings - 1},
+	} {
+		s := newStory()
+		s.SetDefinition(s.tick(), widgets, widget(2, "v2", "v1", "v2"))
+		test.before(s)
+		s.SetDefinition(s.tick(), widgets, widget(2, "v2", "v2"))
+		row := s.Observe(s.now, widgets).Sightings
+		last, _ := lastOf(row)
+		last.Evidence.FirstObservedTime = &metav1.Time{Time: s.now.Add(-time.Second)}
+		if later, known := SightingsSince(last.Evidence, row); len(later) != test.later || !known {
+			t.Errorf("%s: %d of %d sightings are news, want %d", name, len(later), len(row), test.later)
 		}
 	}
 }
