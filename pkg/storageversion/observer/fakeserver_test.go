@@ -173,10 +173,12 @@ func (s *fakeServer) reset() map[string]int {
 }
 
 // These are codes in fakeServer.failing. With noAnswer the server keeps the connection open, and sends nothing. With
-// cutOff it breaks off in the middle of an answer.
+// cutOff it breaks off in the middle of an answer. With lateAnswer it refuses after a while, and with comeBack at once.
 const (
-	noAnswer = -1
-	cutOff   = -2
+	noAnswer   = -1
+	cutOff     = -2
+	lateAnswer = -3
+	comeBack   = -4
 )
 
 func (s *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -205,6 +207,12 @@ func (s *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, "the first part")
 		w.(http.Flusher).Flush()
 		panic(http.ErrAbortHandler)
+	case code == lateAnswer:
+		time.Sleep(requestTimeout + time.Second)
+		fail(w, http.StatusTooManyRequests, "")
+	case code == comeBack:
+		w.Header().Set("Retry-After", "8")
+		fail(w, http.StatusTooManyRequests, "")
 	case code != 0:
 		fail(w, code, "")
 	case isDocument:

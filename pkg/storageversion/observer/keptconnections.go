@@ -34,6 +34,9 @@ import (
 // one.
 const keepAliveInterval = time.Minute
 
+// keepAliveTimeout bounds that request. By default, a busy API server lets a request wait for 15 s.
+const keepAliveTimeout = 30 * time.Second
+
 // keptConnection is a connection that is kept.
 type keptConnection struct {
 	*connection
@@ -124,6 +127,8 @@ func (k *keptConnections) keep(ctx context.Context, name string, kept *keptConne
 func (k *keptConnections) awaitEnd(ctx context.Context, kept *keptConnection) {
 	ticker := k.clock.NewTicker(keepAliveInterval)
 	defer ticker.Stop()
+	patient := kept.reader
+	patient.Timeout, patient.Retries = keepAliveTimeout, 0 // A retry would wait as long as a busy server asks for.
 	for {
 		select {
 		case <-ctx.Done():
@@ -132,7 +137,7 @@ func (k *keptConnections) awaitEnd(ctx context.Context, kept *keptConnection) {
 			return
 		case <-ticker.C():
 			var answer apierrors.APIStatus
-			_, err := kept.reader.ServerVersion(ctx)
+			_, err := patient.ServerVersion(ctx)
 			if err != nil && !errors.As(err, &answer) || apierrors.IsUnauthorized(err) {
 				return // Any other answer, also a refusal, shows that the process at the other end lives.
 			}
