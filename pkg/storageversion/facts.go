@@ -105,7 +105,7 @@ type Look struct {
 	// Unmet is why not all processes behind shared addresses were met, and what to do. Empty if they were. It can follow
 	// "3 API servers have a living identity Lease, but".
 	Unmet string
-	// Documents are by address. Behind a shared address the start time of the process is added to it.
+	// Documents are by address. Behind shared addresses the start time of the process stands for it.
 	Documents map[string]Document
 }
 

@@ -200,6 +200,27 @@ func TestOldServersBehindOneAddress(t *testing.T) {
 	c.stop()
 }
 
+// TestSharedAddressThatGoes has a balancer lose one of its two addresses. The three servers behind it live on.
+func TestSharedAddressThatGoes(t *testing.T) {
+	t.Parallel()
+	c := newOldCluster(t, 3)
+	c.behindOne()
+	c.servers[1].Config.Handler = c.servers[0].Config.Handler
+	c.host.change(func() { c.publishAddresses(c.servers[:2]...) })
+	c.run(t)
+	c.until(t, c.encodings(1))
+	first := 0
+	if c.servers[1].address() < c.servers[0].address() {
+		first = 1
+	}
+	c.host.change(func() { c.slices.remove(fmt.Sprintf("kubernetes-%d", first)) })
+	c.settle(t)
+	if o := c.Observe(deployments); len(o.Sightings) != 1 || o.Problem != nil {
+		t.Errorf("problem %+v, sightings %+v", o.Problem, o.Sightings)
+	}
+	c.stop()
+}
+
 // TestServerThatTellsLater has a server that does not tell who it is when it is asked first.
 func TestServerThatTellsLater(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -107,7 +107,7 @@ func (p *discoveryPoller) readProcesses(
 	}
 	processes := map[string]string{}
 	for started := range m.met {
-		processes[m.name(started)] = started
+		processes[processName(started)] = started
 	}
 	for address, err := range m.lost() {
 		look.Documents[address] = storageversion.Document{Failure: err.Error()}

@@ -134,9 +134,10 @@ func (m *meeting) whyUnconfirmed(err error) string {
 		m.where(), err)
 }
 
-// name is what stands for the address of a process. It is the same whichever of the addresses led to the process.
-func (m *meeting) name(started string) string {
-	return slices.Min(m.addresses) + " (process started at " + started + ")"
+// processName is what stands for the address of a process. It does not depend on the addresses that servers share,
+// because these may come and go while the process lives.
+func processName(started string) string {
+	return "a shared address (process started at " + started + ")"
 }
 
 func (m *meeting) where() string { return strings.Join(m.addresses, ", ") }

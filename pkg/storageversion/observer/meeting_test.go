@@ -195,18 +195,3 @@ func TestProcessThatIsReplacedInAMeeting(t *testing.T) {
 		t.Error("both were confirmed")
 	}
 }
-
-// TestNameOfAProcess has balancers at two addresses, either of which may lead to a process.
-func TestNameOfAProcess(t *testing.T) {
-	const started = "2026-11-20T12:00:00Z"
-	names := map[string]bool{}
-	for _, address := range []string{"10.0.0.1:443", "10.0.0.2:443"} {
-		m := &meeting{
-			addresses: []string{"10.0.0.2:443", "10.0.0.1:443"}, met: map[string]*connection{started: {address: address}},
-		}
-		names[m.name(started)] = true
-	}
-	if len(names) != 1 {
-		t.Errorf("one process has the names %v", names)
-	}
-}

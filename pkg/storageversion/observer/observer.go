@@ -241,7 +241,7 @@ func (o *Observer) askMet(
 	}
 	asks := map[string]func() error{}
 	for started, one := range m.met {
-		asks[m.name(started)] = func() error {
+		asks[processName(started)] = func() error {
 			if err := ask(ctx, one.reader); err != nil {
 				return err
 			}

@@ -132,7 +132,7 @@ type ServerEvidence struct {
 // EndpointEvidence is an address whose discovery document was read.
 type EndpointEvidence struct {
 	// address is where the document was read. For a server of kube-apiserver it is an address and a port. If several
-	// servers share it, the time at which the process started follows. For an aggregated server it is the address of its
+	// servers share it, it is the time at which the process started. For an aggregated server it is the address of its
 	// Service and a path, and for a custom resource behind an APIService only the path.
 	// +required
 	// +kubebuilder:validation:MinLength=1

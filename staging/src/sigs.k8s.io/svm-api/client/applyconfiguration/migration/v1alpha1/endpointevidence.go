@@ -28,7 +28,7 @@ import (
 // EndpointEvidence is an address whose discovery document was read.
 type EndpointEvidenceApplyConfiguration struct {
 	// address is where the document was read. For a server of kube-apiserver it is an address and a port. If several
-	// servers share it, the time at which the process started follows. For an aggregated server it is the address of its
+	// servers share it, it is the time at which the process started. For an aggregated server it is the address of its
 	// Service and a path, and for a custom resource behind an APIService only the path.
 	Address *string `json:"address,omitempty"`
 	// storageVersionHash is the hash in the discovery document. It is empty if the server does not serve the resource.
