@@ -19,6 +19,7 @@ package storageversion
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -46,10 +47,18 @@ var unreadableObjects = map[Class]string{
 	Aggregated: "APIServices",
 }
 
+// knownFrom are the classes whose objects tell of a resource of a class.
+var knownFrom = map[Class][]Class{
+	Custom:     {Custom, Aggregated}, // An APIService may lead to an aggregated server in front of the definition.
+	BuiltIn:    {BuiltIn},
+	Aggregated: {Aggregated},
+	"":         {Custom, BuiltIn, Aggregated}, // Nobody was seen to serve the resource, so it may have any class by now.
+}
+
 // SetUnreadable records that the objects that a class of resources is known from cannot be read, or that they can be
 // read again: CustomResourceDefinitions of Custom, identity Leases of BuiltIn, APIServices of Aggregated. Until they
-// can, what is known is out of date, and each observation of the class has a Problem. Another error than before makes
-// no Changes.
+// can, what is known is out of date, and each observation that depends on them has a Problem. Another error than before
+// makes no Changes.
 func (l *Ledger) SetUnreadable(class Class, now Unreadable) Changes {
 	_, before := l.unreadable[class]
 	if now.Failure == "" {
@@ -61,22 +70,19 @@ func (l *Ledger) SetUnreadable(class Class, now Unreadable) Changes {
 		return nil
 	}
 	all := l.all()
-	maps.DeleteFunc(all, func(resource schema.GroupResource, _ sets.Empty) bool { return l.class(resource) != class })
+	maps.DeleteFunc(all, func(resource schema.GroupResource, _ sets.Empty) bool {
+		return !slices.Contains(knownFrom[l.class(resource)], class)
+	})
 	return l.keepObserved(all)
 }
 
 // UnreadableSince returns since when the objects that a class is known from cannot be read. It is zero if they can.
 func (l *Ledger) UnreadableSince(class Class) time.Time { return l.unreadable[class].Since }
 
-// observe adds to an observation that it is out of date. A resource that nobody was seen to serve may have any class
-// by now. That a resource was not served, or that its definition was deleted, is not known any more: unknown is not
-// absent.
+// observe adds to an observation that it is out of date. That a resource was not served, or that its definition was
+// deleted, is not known any more: unknown is not absent.
 func (u unreadable) observe(o *Observation) {
-	classes := []Class{o.Class}
-	if o.Class == "" {
-		classes = []Class{Custom, BuiltIn, Aggregated}
-	}
-	for _, class := range classes {
+	for _, class := range knownFrom[o.Class] {
 		since := u[class].Since
 		if u[class].Failure == "" {
 			continue
