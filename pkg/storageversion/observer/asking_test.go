@@ -96,6 +96,22 @@ func TestBalancerThatSpreadsRequests(t *testing.T) {
 	c.stop()
 }
 
+// TestBalancerThatIsDown asks servers behind an address at which nobody answers any more.
+func TestBalancerThatIsDown(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2)
+	c.behindOne()
+	c.run(t)
+	c.until(t, c.encodings(1))
+	c.servers[0].CloseClientConnections()
+	c.servers[0].Close()
+	err := c.AskEach(t.Context(), func(context.Context, documents.Reader) error { return nil })
+	if err == nil || !strings.Contains(err.Error(), c.servers[0].address()+": connect: connection refused") {
+		t.Errorf("the error is %v", err)
+	}
+	c.stop()
+}
+
 // TestManyQuestionsAtOnce asks a server about many resources. All requests to it share a limit, whoever asks.
 func TestManyQuestionsAtOnce(t *testing.T) {
 	t.Parallel()

@@ -236,10 +236,13 @@ func (o *Observer) askMet(
 ) error {
 	defer m.close()
 	var err error
+	asks := map[string]func() error{}
 	if unmet := m.unmet(); unmet != "" {
 		err = errors.New(unmet)
+		for address, failure := range m.failures {
+			asks[address] = func() error { return failure }
+		}
 	}
-	asks := map[string]func() error{}
 	for started, one := range m.met {
 		asks[processName(started)] = func() error {
 			if err := ask(ctx, one.reader); err != nil {
