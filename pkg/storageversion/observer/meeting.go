@@ -27,6 +27,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 const (
@@ -50,9 +51,10 @@ type meeting struct {
 	// met are the processes by their start times.
 	met map[string]*connection
 	// noStart is why a process does not tell when it started. failures are the last reasons why connections to an address
-	// failed.
+	// failed. answered are the addresses at which a process told when it started.
 	noStart  error
 	failures map[string]error
+	answered sets.Set[string]
 }
 
 // meet holds a meeting. The caller closes it.
@@ -61,6 +63,7 @@ func (c *clients) meet(ctx context.Context, addresses []string, direct bool, wan
 	defer cancel()
 	m := &meeting{
 		addresses: addresses, wanted: wanted, met: map[string]*connection{}, failures: map[string]error{},
+		answered: sets.Set[string]{},
 	}
 	for i := 0; i < connectionsPerServer*wanted && len(m.met) < wanted && ctx.Err() == nil; i++ {
 		one, err := c.connect(ctx, addresses[i%len(addresses)], direct)
@@ -77,7 +80,10 @@ func (c *clients) meet(ctx context.Context, addresses []string, direct bool, wan
 			return m
 		case err != nil:
 			m.failures[one.address] = err
-		case m.met[started] == nil:
+			continue
+		}
+		m.answered.Insert(one.address)
+		if m.met[started] == nil {
 			m.met[started] = one
 		}
 	}
@@ -142,12 +148,10 @@ func processName(started string) string {
 
 func (m *meeting) where() string { return strings.Join(m.addresses, ", ") }
 
-// lost returns why nothing was met at addresses to which all connections failed.
+// lost returns why nothing answered at addresses to which all connections failed.
 func (m *meeting) lost() map[string]error {
 	lost := maps.Clone(m.failures)
-	for _, one := range m.met {
-		delete(lost, one.address)
-	}
+	maps.DeleteFunc(lost, func(address string, _ error) bool { return m.answered.Has(address) })
 	return lost
 }
 

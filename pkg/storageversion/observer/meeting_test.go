@@ -113,13 +113,17 @@ func writeMetrics(w http.ResponseWriter, started time.Time) {
 	}
 }
 
-func (b *balanced) meet(t *testing.T, wanted int) *meeting {
+func (b *balanced) meet(t *testing.T, wanted int, others ...*balanced) *meeting {
 	t.Helper()
 	c, err := newClients(&rest.Config{Host: b.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := c.meet(t.Context(), []string{b.Listener.Addr().String()}, true, wanted)
+	var addresses []string
+	for _, at := range append([]*balanced{b}, others...) {
+		addresses = append(addresses, at.Listener.Addr().String())
+	}
+	m := c.meet(t.Context(), addresses, true, wanted)
 	t.Cleanup(m.close)
 	return m
 }
@@ -193,5 +197,22 @@ func TestProcessThatIsReplacedInAMeeting(t *testing.T) {
 	b.CloseClientConnections() // The first has ended.
 	if err := m.confirmAll(t.Context()); err == nil {
 		t.Error("both were confirmed")
+	}
+}
+
+// TestAddressThatFailsOnce leads to a process that was met elsewhere when it answers.
+func TestAddressThatFailsOnce(t *testing.T) {
+	b := newBalanced(t, 3, true, func(connection, _ int) int { return connection })
+	again := newBalanced(t, 1, true, func(int, int) int { return 0 })
+	again.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Context().Value(connectionKey{}) == 0 {
+			fail(w, http.StatusInternalServerError, "")
+			return
+		}
+		again.ServeHTTP(w, r)
+	})
+	m := b.meet(t, 3, again)
+	if lost := m.lost(); len(m.met) != 3 || len(lost) > 0 {
+		t.Errorf("met %d processes, and lost %v", len(m.met), lost)
 	}
 }
