@@ -192,15 +192,15 @@ func (l *looks) ofLiving() bool {
 
 // needAnother reports whether another look may find out more. It may if
 //
-//   - servers came or left since the last look, part of it failed, or a connection was lost;
+//   - servers came or left since the last look, or part of it failed;
 //   - servers share addresses, and the last look did not meet all of them, or the observer started a short time ago:
 //     nothing tells when a server that left before the start stops answering;
-//   - the last look may have counted the address of a server that left.
+//   - the last look may have counted the address of a server that left, or a connection was lost since.
 //
 // It would find nothing new about servers without an address, without a Lease, or whose address is not listed.
 func (l *looks) needAnother() bool {
 	switch living := len(l.servers.living); {
-	case !l.ofLiving() || len(l.last.Failed()) > 0 || len(l.processes.lost()) > 0:
+	case !l.ofLiving() || len(l.last.Failed()) > 0:
 		return true
 	case l.last.Shared && (l.last.Unmet != "" || l.servers.mayHaveMissedDeparture(l.lookedAt)):
 		return true

@@ -128,6 +128,23 @@ func TestRestartUnderTheSameLease(t *testing.T) {
 	}
 }
 
+// TestServerThatIsLostWithItsAddress has a server end whose address is removed before its Lease counts as that of a
+// server that is gone. A look at the other one would find out nothing.
+func TestServerThatIsLostWithItsAddress(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1", "b/1")
+	s.looks(at(old(appsV1, 1), old(appsV1, 2)), "a/1", "b/1")
+	s.ConnectionLost(s.tick(), "10.0.0.2")
+	if !s.NeedsLook() {
+		t.Error("another process may answer there")
+	}
+	s.looks(at(old(appsV1, 1)), "a/1", "b/1")
+	expect(t, s, deployments, unseen, []string{appsV1})
+	if s.NeedsLook() {
+		t.Error("another look would not find the other server either")
+	}
+}
+
 // TestServerThatDoesNotAnswerAtFirst has a server of Kubernetes 1.34 that a manager cannot read when it starts. What
 // was recorded shows whether the process is still the same. It does not show a process that was there in between.
 func TestServerThatDoesNotAnswerAtFirst(t *testing.T) {
