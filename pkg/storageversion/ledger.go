@@ -105,7 +105,7 @@ func (l *Ledger) SetServers(now time.Time, living []Process, unbroken bool) Chan
 	if !unbroken {
 		l.departedUnread = nil
 		for resource := range l.builtIns.all() {
-			l.sightings.restart(resource)
+			delete(l.sightings, resource)
 		}
 	}
 	if len(left) > 0 {
@@ -124,7 +124,8 @@ func (l *Ledger) Living() []Process { return l.servers.living }
 
 // noteDeparture notes that processes left which nobody may have read.
 func (l *Ledger) noteDeparture(now time.Time, departure Sighting) {
-	l.departedUnread = newest(append(l.departedUnread, departure))
+	l.departedUnread = append(l.departedUnread, departure)
+	l.departedUnread = l.departedUnread[max(0, len(l.departedUnread)-maxSightings):]
 	unread := l.looks.unconfirmed(now, departure.UnreadDeparted)
 	if len(unread) == 0 {
 		return
@@ -211,7 +212,7 @@ func (l *Ledger) dropBuiltIns(group string) resourceSet {
 		if resource.Group == group && l.notBuiltIn(resource, known.versions) {
 			delete(l.builtIns.resources, resource)
 			l.looks.drop(resource)
-			l.sightings.restart(resource)
+			delete(l.sightings, resource)
 			dropped.Insert(resource)
 		}
 	}
@@ -238,7 +239,7 @@ func (l *Ledger) SetStorageVersion(now time.Time, name string, object *StorageVe
 		return nil
 	}
 	if !unbroken && l.class(resource) == BuiltIn { // The object of any other resource is no evidence.
-		l.sightings.restart(resource)
+		delete(l.sightings, resource)
 	}
 	if !l.publications.watched {
 		return nil
@@ -262,7 +263,7 @@ func (l *Ledger) SetDefinition(now time.Time, resource schema.GroupResource, def
 	}
 	last, exists := l.sightings.last(resource)
 	if definition == nil || exists && !Continues(last.Evidence, definition.sighting().Evidence) {
-		l.sightings.restart(resource)
+		delete(l.sightings, resource)
 	}
 	before := l.definitions[resource]
 	if before != nil {
@@ -301,7 +302,7 @@ func (l *Ledger) note(now time.Time, resources resourceSet) Changes {
 		if sighting, complete := l.bestSighting(now, resource); complete {
 			last, seen := l.sightings.last(resource)
 			if seen && fromAggregated(last.Evidence) != fromAggregated(sighting.Evidence) {
-				l.sightings.restart(resource) // The objects are in another storage.
+				delete(l.sightings, resource) // The objects are in another storage.
 			}
 			l.sightings.append(now, resource, sighting)
 		}

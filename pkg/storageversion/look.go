@@ -27,12 +27,7 @@ import (
 // there are fewer addresses than servers and it is not known which servers have none, or if several advertise the same.
 // certain says that the servers advertise the addresses that they share. Otherwise more addresses may still appear.
 func (l *Look) SharesAddresses(answering []string) (shares, certain bool) {
-	own, shown := sets.Set[string]{}, false
-	for _, process := range l.Living {
-		address := l.Advertised[process.Identity]
-		own.Insert(address)
-		shown = shown || slices.Contains(answering, address)
-	}
+	own, shown := l.advertised(answering)
 	switch allAdvertise := !own.Has(""); {
 	case allAdvertise && shown:
 		// Some may also have an address that nobody advertises, such as another one of a load balancer.
@@ -45,21 +40,26 @@ func (l *Look) SharesAddresses(answering []string) (shares, certain bool) {
 	}
 }
 
+// advertised returns the addresses that living servers advertise, "" if one does not. shown says that one of them is
+// among those at which servers answer.
+func (l *Look) advertised(answering []string) (own sets.Set[string], shown bool) {
+	own = sets.Set[string]{}
+	for _, process := range l.Living {
+		own.Insert(l.Advertised[process.Identity])
+	}
+	return own, own.HasAny(answering...)
+}
+
 // Missing returns the identities of the servers that advertise an address at which nobody answers. It returns none if
 // the servers advertise other addresses than those at which servers answer.
 func (l *Look) Missing(answering []string) []string {
 	var missing []string
-	shown := false
+	_, shown := l.advertised(answering)
 	for _, process := range l.Living {
-		switch address := l.Advertised[process.Identity]; {
-		case slices.Contains(answering, address):
-			shown = true
-		case address != "":
+		address := l.Advertised[process.Identity]
+		if shown && address != "" && !slices.Contains(answering, address) {
 			missing = append(missing, process.Identity)
 		}
-	}
-	if !shown {
-		return nil
 	}
 	return missing
 }
@@ -67,10 +67,7 @@ func (l *Look) Missing(answering []string) []string {
 // AdvertisesAll reports whether each of these addresses is one that a living server advertises. At another one a
 // process may answer that is about to end, and has no Lease any more.
 func (l *Look) AdvertisesAll(answering []string) bool {
-	own := sets.New[string]()
-	for _, process := range l.Living {
-		own.Insert(l.Advertised[process.Identity])
-	}
+	own, _ := l.advertised(answering)
 	return own.HasAll(answering...)
 }
 

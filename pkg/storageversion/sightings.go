@@ -96,9 +96,3 @@ func (s sightings) changedSince(resource schema.GroupResource, since time.Time) 
 	}
 	return len(row) > 0
 }
-
-// restart forgets what was seen before a time in which nobody watched.
-func (s sightings) restart(resource schema.GroupResource) { delete(s, resource) }
-
-// newest returns as many sightings as are kept.
-func newest(row []Sighting) []Sighting { return row[max(0, len(row)-maxSightings):] }

@@ -184,7 +184,7 @@ func TestRenewalIsNoRestore(t *testing.T) {
 	shown := func() int64 {
 		c.shared.mu.Lock()
 		defer c.shared.mu.Unlock()
-		return c.Observer.leases.revision
+		return c.Observer.leases.shown.revision
 	}
 	c.host.change(func() {
 		c.leases.onTheWay = func() {

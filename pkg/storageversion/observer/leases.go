@@ -53,11 +53,10 @@ type leaseWatcher struct {
 	health    *sourceHealth
 	addresses *addressWatcher
 
-	// What the watch has shown up to a revision, by identity: the addresses that servers advertise, and who holds their
-	// Leases. lostAt is when it last showed that a process lost its Lease. Guarded by sharedLedger.mu.
-	advertised, holders map[string]string
-	revision            int64
-	lostAt              time.Time
+	// shown is what the watch has shown. lostAt is when it last showed that a process lost its Lease. Guarded by
+	// sharedLedger.mu.
+	shown  leasesAt
+	lostAt time.Time
 
 	// Only the goroutine of the watch uses these.
 	leases   serverLeases
@@ -117,8 +116,8 @@ func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Pr
 	living, gone := w.leases.processes(w.addresses.readyAddresses())
 	changed := false
 	w.update(func(now time.Time) storageversion.Changes {
-		w.advertised, w.holders = w.leases.advertised(), w.leases.holders()
-		w.revision, w.lostAt = w.leases.revision, w.leases.lostAt
+		w.shown, w.lostAt = w.leases.leasesAt, w.leases.lostAt
+		w.shown.byName = maps.Clone(w.leases.byName) // This goroutine goes on to change it.
 		if unbroken && len(earlier) == 0 && w.reported && slices.Equal(w.ledger.Living(), living) {
 			return nil // A server renewed its Lease.
 		}
@@ -144,7 +143,7 @@ func (w *leaseWatcher) check(ctx context.Context) (revision int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	w.mu.Lock()
-	shown := w.revision // Later the watch may show what came after the list.
+	shown := w.shown.revision // Later the watch may show what came after the list.
 	w.mu.Unlock()
 	now, err := w.source.leasesOfServers(ctx, 0)
 	if err == nil {
@@ -155,9 +154,9 @@ func (w *leaseWatcher) check(ctx context.Context) (revision int64, err error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if holders := now.holders(); !maps.Equal(holders, w.holders) {
+	if was, holders := w.shown.holders(), now.holders(); !maps.Equal(was, holders) {
 		return now.revision, fmt.Errorf("%w: it has shown the holders %v, and etcd has %v. If this lasts, restart the API "+
-			"server that the manager uses", errWatchLate, w.holders, holders)
+			"server that the manager uses", errWatchLate, was, holders)
 	}
 	return now.revision, nil
 }
@@ -180,8 +179,10 @@ func (w *leaseWatcher) isUpToDate(ctx context.Context) bool {
 
 // checkAllHaveLeases returns an error while a server may answer that has lost its Lease: one that stops, or one whose
 // Lease somebody deleted. Where no server advertises an address, or several share one, its answer would be taken for
-// that of a server that has a Lease and does not answer. sharedLedger.mu is held.
+// that of a server that has a Lease and does not answer.
 func (w *leaseWatcher) checkAllHaveLeases() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if until := w.lostAt.Add(goneAfter); w.clock.Now().Before(until) {
 		return fmt.Errorf("until %s an API server may answer whose identity Lease is gone, and be taken for another one",
 			until.UTC().Format(time.RFC3339))
@@ -343,7 +344,7 @@ func (l *leasesAt) holders() map[string]string {
 }
 
 // advertised returns the addresses that servers advertise, by identity.
-func (l *serverLeases) advertised() map[string]string {
+func (l *leasesAt) advertised() map[string]string {
 	addresses := map[string]string{}
 	for name, one := range l.byName {
 		if one.address != "" {

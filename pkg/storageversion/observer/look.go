@@ -61,7 +61,7 @@ func (p *discoveryPoller) readServers(ctx context.Context) storageversion.Look {
 	var addresses []string
 	addresses, p.direct = p.clients.addresses(p.addresses.ready)
 	look := storageversion.Look{
-		Living: p.ledger.Living(), Advertised: p.leases.advertised, Documents: map[string]storageversion.Document{},
+		Living: p.ledger.Living(), Advertised: p.leases.shown.advertised(), Documents: map[string]storageversion.Document{},
 	}
 	p.mu.Unlock()
 	if !p.planMeeting(&look, addresses) || !p.readProcesses(ctx, &look, addresses) {

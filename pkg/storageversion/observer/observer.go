@@ -201,8 +201,6 @@ func (o *Observer) AskEach(
 	addresses, direct := o.clients.addresses(o.addresses.readyAddresses())
 	if living := o.poller.countMet(); living > 0 {
 		err := o.askMet(ctx, o.clients.meet(ctx, addresses, direct, living), ask)
-		o.shared.mu.Lock()
-		defer o.shared.mu.Unlock()
 		return errors.Join(err, o.leases.checkAllHaveLeases())
 	}
 	unasked := o.poller.checkCanAsk(addresses)
@@ -222,8 +220,6 @@ func (o *Observer) AskEach(
 // CheckCanAskEach returns why AskEach would fail whatever the servers answer, or nil. It sends no request.
 func (o *Observer) CheckCanAskEach() error {
 	if o.poller.countMet() > 0 {
-		o.shared.mu.Lock()
-		defer o.shared.mu.Unlock()
 		return o.leases.checkAllHaveLeases()
 	}
 	addresses, _ := o.clients.addresses(o.addresses.readyAddresses())

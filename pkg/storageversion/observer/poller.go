@@ -169,8 +169,8 @@ func (p *discoveryPoller) countMet() int {
 // not met there, or the server is not ready. Another process may also answer in its place.
 func (p *discoveryPoller) checkCanAsk(addresses []string) error {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	look := storageversion.Look{Living: p.ledger.Living(), Advertised: p.leases.advertised}
+	look := storageversion.Look{Living: p.ledger.Living(), Advertised: p.leases.shown.advertised()}
+	p.mu.Unlock()
 	if !look.AdvertisesAll(addresses) {
 		if err := p.leases.checkAllHaveLeases(); err != nil {
 			return err

@@ -56,9 +56,7 @@ func (w *storageVersionWatcher) run(ctx context.Context) {
 	}, func(err error) {
 		health.tried(err)
 		if documents.IsNotServed(err) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			delete(w.lastRead, migrationv1alpha1.EvidenceFromStorageVersion) // It is not there any more, and not late.
+			w.forgetSource(migrationv1alpha1.EvidenceFromStorageVersion) // It is not there any more, and not late.
 		}
 	})
 }
