@@ -108,6 +108,8 @@ func FormatUntil(now, then time.Time) string {
 func (r *Resource) concludeRunning(now time.Time) {
 	m := r.Migration
 	switch {
+	case r.Reason == migrationv1alpha1.StateReasonMigrationRunning && (m == nil || m.Ended()):
+		r.Next = "the trigger looks again" // The migration has ended since the trigger wrote the StorageState.
 	case m == nil || m.State != migrationv1alpha1.MigrationRunning:
 		r.concludeQueued()
 	case m.Reason == migrationv1alpha1.MigrationReasonNoProgress:
@@ -125,7 +127,7 @@ func (r *Resource) concludeQueued() {
 	switch m := r.Migration; {
 	case r.Reason == migrationv1alpha1.StateReasonObjectsExpire:
 		r.Next = "done when old objects have expired"
-	case m == nil:
+	case m == nil || m.Ended():
 		r.Next = "the trigger creates a migration"
 	case m.Reason == migrationv1alpha1.MigrationReasonQueued:
 		r.Next = "waits for its turn"
