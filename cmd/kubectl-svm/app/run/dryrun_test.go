@@ -257,18 +257,29 @@ func TestUnlisted(t *testing.T) {
 	}
 }
 
-// TestUnstored wants patterns to leave out what no migration can rewrite.
+// TestUnstored wants patterns to leave out what no migration can rewrite, and events, for which a run would wait.
 func TestUnstored(t *testing.T) {
-	s := newFakeServer("example.com/v1 " + document("widgets", "h=") + " " + document("projects", ""))
-	for name, want := range map[string]struct {
+	s := newFakeServer("example.com/v1 "+document("widgets", "h=")+" "+document("projects", ""),
+		"v1 "+document("events", "h="), "events.k8s.io/v1 "+document("events", "h="))
+	for names, want := range map[string]struct {
 		exit  int
-		tried bool
+		tried string
 	}{
-		"all": {cli.ExitDone, false}, "*.example.com": {cli.ExitDone, false}, "projects": {cli.ExitNotSafe, true},
+		"all":             {cli.ExitDone, "widgets.example.com"},
+		"*.example.com":   {cli.ExitDone, "widgets.example.com"},
+		"projects":        {cli.ExitNotSafe, "projects.example.com"},
+		"all events":      {cli.ExitDone, "events widgets.example.com"},
+		"*.events.k8s.io": {cli.ExitDone, "events.events.k8s.io"},
 	} {
-		code, out, errOut := s.run(t, "--dry-run", name)
-		if tried := strings.Contains(out, "projects"); code != want.exit || tried != want.tried {
-			t.Errorf("%s: the exit code is %d, want %d:\n%s%s", name, code, want.exit, out, errOut)
+		code, out, errOut := s.run(t, append(strings.Fields(names), "--dry-run")...)
+		var tried []string
+		for line := range strings.Lines(out) {
+			if resource, _, found := strings.Cut(line, ": dry run: "); found {
+				tried = append(tried, resource)
+			}
+		}
+		if code != want.exit || strings.Join(tried, " ") != want.tried {
+			t.Errorf("%s: the exit code is %d, want %d, and %s:\n%s%s", names, code, want.exit, want.tried, out, errOut)
 		}
 	}
 }

@@ -51,6 +51,8 @@ write that version until the end; then it prunes status.storedVersions of a Cust
 If you ask for all resources or for a group, and the API server cannot list all of these, for example because an
 aggregated API server does not answer, the command does nothing. --allow-incomplete leaves these resources out.
 
+"all" and groups leave out the events of Kubernetes, which expire. Name them to wait until the old ones are gone.
+
 If a manager runs, use "kubectl svm migrate" instead.
 
 Progress is saved in a file for each resource, after a chunk of objects and at most twice a second. While objects are
@@ -172,6 +174,11 @@ func (o *Options) run(ctx context.Context) error {
 	}
 	if slices.ContainsFunc(o.Names, cli.NamesSeveral) { // Otherwise the requests are not needed.
 		o.Clients.MarkUnstored(ctx, &cli.Cluster{Catalog: catalog})
+		for _, r := range catalog.Resources() { // Such names leave out events too: the run would wait until they expire.
+			if storageversion.Expires(r.GroupResource) {
+				catalog.Find(r.GroupResource).Unstored = true
+			}
+		}
 	}
 	resources, err := catalog.Resolve(o.Names)
 	if err != nil {
