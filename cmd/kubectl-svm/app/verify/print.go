@@ -90,7 +90,6 @@ func (r *Result) countEncryptedWith(key string) (objects int64) {
 }
 
 func (o *Options) print(survey *stored.Survey, err error) error {
-	o.Overwrite("")
 	result := ResultOf(survey, err)
 	if o.Output.Structured() {
 		o.Output.PrintData(o.Env, result)

@@ -170,6 +170,7 @@ func (o *Options) Survey(ctx context.Context) (stored.Survey, error) {
 		return stored.Survey{}, err
 	}
 	defer func() { _ = etcd.Close() }() // Nothing was written.
+	defer o.Overwrite("")
 	options := stored.CountOptions{Prefix: o.Prefix, Names: o.Names, Keys: o.WithoutKeys}
 	survey, err := stored.Count(ctx, etcd, options, o.progress())
 	if err == nil {

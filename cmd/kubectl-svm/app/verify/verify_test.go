@@ -1,0 +1,76 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package verify
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+)
+
+// failingEtcd returns many keys, then an error.
+type failingEtcd struct {
+	etcdserverpb.UnimplementedKVServer
+	clock *clocktesting.FakeClock
+	asked int
+}
+
+func (e *failingEtcd) Range(context.Context, *etcdserverpb.RangeRequest) (*etcdserverpb.RangeResponse, error) {
+	if e.asked++; e.asked > 2 {
+		return nil, status.Error(codes.DataLoss, "a page is corrupt")
+	}
+	e.clock.Step(time.Minute)
+	keys := make([]*mvccpb.KeyValue, 100)
+	for i := range keys {
+		keys[i] = &mvccpb.KeyValue{Key: []byte("/registry/secrets/a")}
+	}
+	return &etcdserverpb.RangeResponse{Header: &etcdserverpb.ResponseHeader{Revision: 1}, Kvs: keys, More: true}, nil
+}
+
+// TestErrorHasItsLine wants the line with the progress to go before something else is printed.
+func TestErrorHasItsLine(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, fakeClock := grpc.NewServer(), clocktesting.NewFakeClock(time.Unix(0, 0))
+	etcdserverpb.RegisterKVServer(server, &failingEtcd{clock: fakeClock})
+	go func() { _ = server.Serve(listener) }()
+	defer server.Stop()
+	streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+	o := &Options{
+		Env:  &cli.Env{IOStreams: streams, Clock: fakeClock, Interactive: true},
+		Etcd: Etcd{Endpoints: []string{"http://" + listener.Addr().String()}, Prefix: "/registry"},
+	}
+	_, err = o.Survey(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "a page is corrupt") ||
+		errOut.String() != "\r\x1b[K100 objects read\r\x1b[K" {
+		t.Errorf("got the error %v and printed %q", err, errOut)
+	}
+}
