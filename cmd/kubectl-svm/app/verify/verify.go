@@ -216,6 +216,7 @@ func (e *Etcd) connect(ctx context.Context) (*clientv3.Client, error) {
 		Context: ctx, Endpoints: e.Endpoints, DialTimeout: dialTimeout, Logger: zap.NewNop(),
 		// An endpoint that does not answer is an error after DialTimeout.
 		DialKeepAliveTime: dialTimeout, DialKeepAliveTimeout: dialTimeout,
+		MaxUnaryRetries: 3, // Without a leader, etcd takes seconds to refuse a read.
 	}
 	if !e.TLS.Empty() || e.TLS.TrustedCAFile != "" {
 		var err error
