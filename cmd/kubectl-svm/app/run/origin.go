@@ -25,6 +25,7 @@ import (
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
@@ -40,8 +41,8 @@ import (
 const (
 	serversAnnotation  = "run.svm/servers"
 	revisionAnnotation = "run.svm/revision"
-	// stampTimeout is how long a command that was interrupted takes at most to ask for the revision.
-	stampTimeout = 5 * time.Second
+	// askTimeout is how long a command waits at most for the size of etcd, and for its revision after an interruption.
+	askTimeout = 5 * time.Second
 )
 
 // origin identifies the API servers and the state of etcd with which the progress in a file was made. A restore of etcd
@@ -62,11 +63,18 @@ var observed = map[schema.GroupVersionResource]string{
 }
 
 // checkReads returns an error if this user may not list what is observed. The observer would wait for that without end.
+// It warns if the user may not read how large the database file of etcd is: the migrator only logs that.
 func (o *Options) checkReads(ctx context.Context) error {
 	for resource, namespace := range observed {
 		_, err := o.Clients.Metadata.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
 		if err != nil {
 			return fmt.Errorf("listing %s: %w", resource.GroupResource(), cli.Explain(err))
+		}
+	}
+	if o.Migrator.MaxStorageGrowth > 0 {
+		server := documents.Reader{Client: o.Clients.Discovery.RESTClient(), Timeout: askTimeout}
+		if _, err := server.Families(ctx, "apiserver_storage_size_bytes"); apierrors.IsForbidden(err) {
+			o.Notef("Warning: --max-storage-growth has no effect: %v", cli.Explain(err))
 		}
 	}
 	return nil
@@ -110,7 +118,7 @@ func (current origin) stamp(m *migrationv1alpha1.StorageVersionMigration) {
 // stampEnded writes the revision at the end on migrations that were interrupted. It keeps that of the beginning if the
 // API server does not answer, or if the progress does not count any more.
 func (o *Options) stampEnded(ctx context.Context, ended []migrationv1alpha1.StorageVersionMigration) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stampTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
 	defer cancel()
 	current, err := o.currentOrigin(ctx)
 	if err != nil {

@@ -17,14 +17,21 @@ limitations under the License.
 package run
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/discovery"
 	discoveryfake "k8s.io/client-go/discovery/fake"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
@@ -61,6 +68,33 @@ func TestOriginContinues(t *testing.T) {
 		lease.UID = "2"
 		if current, err = o.currentOrigin(t.Context()); err != nil || current.continues(m) {
 			t.Errorf("a server of %s answers, and progress counts after a restart (error %v)", answer, err)
+		}
+	}
+}
+
+// TestMetricsAreForbidden has a user who may list what is observed, and may not read how large etcd's database is.
+func TestMetricsAreForbidden(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/metrics" {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1"}`))
+	}))
+	defer server.Close()
+	config := &rest.Config{Host: server.URL}
+	for growth, want := range map[int64]bool{0: false, 128 << 20: true} {
+		streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+		o := &Options{}
+		o.Migrator.MaxStorageGrowth, o.Env = growth, &cli.Env{IOStreams: streams}
+		o.Clients = &cli.Clients{
+			Metadata: metadata.NewForConfigOrDie(config), Discovery: discovery.NewDiscoveryClientForConfigOrDie(config),
+		}
+		err := o.checkReads(t.Context())
+		warns := strings.HasPrefix(errOut.String(), "Warning: --max-storage-growth has no effect: getting /metrics: ")
+		if err != nil || warns != want {
+			t.Errorf("--max-storage-growth=%d: got the error %v and the warning %q", growth, err, errOut)
 		}
 	}
 }
