@@ -81,26 +81,60 @@ func follow[L runtime.Object](
 		},
 		WatchFuncWithContext: client.Watch,
 	}
-	// The Reflector tries again, and the commands say what they cannot read.
+	// The Reflector tries again, and Follow says that the API server cannot be read.
 	go cache.NewReflector(lw, object, store, 0).RunWithContext(klog.NewContext(ctx, logr.Discard()))
 	return nil
 }
 
-// lookInterval is how often a command looks at what has changed. Migrations save their progress about as often.
-const lookInterval = time.Second
+const (
+	// lookInterval is how often a command looks at what has changed. Migrations save their progress about as often.
+	lookInterval = time.Second
+	// unreadAfter is for how long the API server may not be read before a command says so. It also bounds each try.
+	unreadAfter = 5 * time.Second
+)
 
-// Follow looks once a second until look says that nothing is left, or ctx ends. In the end the line of Overwrite goes.
-func (e *Env) Follow(ctx context.Context, look func() (done bool, err error)) error {
-	defer e.Overwrite("")
+// Follow looks once a second until look says that nothing is left, or ctx ends. It does not look while the API server
+// is lost, because nothing changes that is known. In the end the line of Overwrite goes.
+func (o *NamedOptions) Follow(ctx context.Context, look func() (done bool, err error)) error {
+	defer o.Overwrite("")
+	reached := reach{read: o.Clock.Now()}
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-e.Clock.After(lookInterval):
+		case <-o.Clock.After(lookInterval):
+		}
+		if o.tryReach(ctx, &reached); reached.lost {
+			continue
 		}
 		if done, err := look(); done || err != nil {
 			return err
 		}
+	}
+}
+
+// reach is when the API server was last read, and whether the person was told that it cannot be read.
+type reach struct {
+	read time.Time
+	lost bool
+}
+
+// tryReach reads something that is in etcd. It says once that the API server cannot be read, after unreadAfter, and
+// once that it can again. The watches say nothing: they try again until the API server is back.
+func (o *NamedOptions) tryReach(ctx context.Context, r *reach) {
+	reading, cancel := context.WithTimeout(ctx, unreadAfter)
+	defer cancel()
+	_, err := o.Clients.Migration.StorageVersionMigrations().List(reading, metav1.ListOptions{Limit: 1})
+	switch now := o.Clock.Now(); {
+	case err == nil:
+		if r.lost {
+			o.Notef("%s The API server can be read again.", now.Format(time.TimeOnly))
+		}
+		*r = reach{read: now}
+	case !r.lost && now.Sub(r.read) >= unreadAfter && ctx.Err() == nil:
+		r.lost = true
+		o.Notef("%s The API server cannot be read since %s, and what is shown is of that time. The command goes on when it "+
+			"is back: %v", now.Format(time.TimeOnly), r.read.Format(time.TimeOnly), err)
 	}
 }
 

@@ -17,14 +17,19 @@ limitations under the License.
 package cli
 
 import (
+	"context"
 	"errors"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr/funcr"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"sigs.k8s.io/svm-api/client/clientset/versioned/fake"
 )
@@ -49,5 +54,49 @@ func TestWatchOfAnAPIServerThatFails(t *testing.T) {
 	}
 	if len(logged) > 0 {
 		t.Errorf("the log has the line %s", <-logged)
+	}
+}
+
+// TestAPIServerThatIsAway has one that fails to answer once, and then for fifteen seconds. The person is told once that
+// what is shown is old, and once that it is not any more. Meanwhile the command does not look.
+func TestAPIServerThatIsAway(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	client, asked, looks := fake.NewClientset(), 0, 0
+	client.PrependReactor("list", "storageversionmigrations", func(clienttesting.Action) (bool, runtime.Object, error) {
+		asked++
+		if asked > 25 {
+			cancel()
+		}
+		away := asked == 2 || asked > 4 && asked < 20
+		return away, nil, errors.New("connection refused")
+	})
+	fakeClock := clocktesting.NewFakeClock(time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC))
+	go func() {
+		for ctx.Err() == nil {
+			if fakeClock.HasWaiters() {
+				fakeClock.Step(time.Second)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+	o := &NamedOptions{
+		Env: &Env{IOStreams: streams, Clock: fakeClock}, Clients: &Clients{Migration: client.MigrationV1alpha1()},
+	}
+	err := o.Follow(ctx, func() (bool, error) { looks++; return false, nil })
+	if lost := 11; !errors.Is(err, context.Canceled) || looks != asked-lost {
+		t.Errorf("got the error %v, and %d looks, want %d", err, looks, asked-lost)
+	}
+	for _, want := range []string{
+		"12:00:09 The API server cannot be read since 12:00:04, and what is shown is of that time.",
+		"12:00:20 The API server can be read again.",
+	} {
+		if strings.Count(errOut.String(), want) != 1 {
+			t.Errorf("got\n%s\nwant once: %s", errOut, want)
+		}
+	}
+	if n := strings.Count(errOut.String(), "The API server"); n != 2 {
+		t.Errorf("it is said %d times:\n%s", n, errOut)
 	}
 }

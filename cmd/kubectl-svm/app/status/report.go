@@ -40,9 +40,6 @@ type Report struct {
 	Resources []assess.Resource `json:"resources"`
 	// Unknown says that the API server could not list all its resources, and which, or nothing.
 	Unknown string `json:"unknown,omitempty"`
-
-	// unread is why the lease of the managers could not be read.
-	unread error
 }
 
 // startManager is what helps where no manager runs.

@@ -131,7 +131,6 @@ func (o *Options) report(ctx context.Context, cluster *cli.Cluster, resources []
 	lease, err := o.Clients.Lease(ctx, o.ManagerLease)
 	manager := assess.ManagerOf(lease, err, cluster.States, now)
 	report := newReport(cluster, assess.Resources(cluster, resources, now), manager, o.Unlisted(cluster.Catalog))
-	report.unread = err
 	if report.Safe {
 		report.askNextRelease(ctx, o.Clients.Discovery)
 	}

@@ -18,14 +18,10 @@ package status
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -36,8 +32,8 @@ import (
 // catalogInterval is how often --watch asks what is served: definitions go, and aggregated APIs come back.
 const catalogInterval = 30 * time.Second
 
-// unreadAfter is for how long the API server may not be read before --watch says so. It also bounds each try.
-const unreadAfter = 5 * time.Second
+// readTimeout bounds what --watch reads when it looks: an API server may accept requests and then say nothing.
+const readTimeout = 15 * time.Second
 
 // watch prints changes until everything is safe.
 func (o *Options) watch(ctx context.Context, cluster *cli.Cluster, report *Report) error {
@@ -48,30 +44,29 @@ func (o *Options) watch(ctx context.Context, cluster *cli.Cluster, report *Repor
 	reported := map[string]string{}
 	o.reportChanges(reported, report, true)
 	asked := o.Clock.Now()
-	reached := reach{read: asked}
 	err = o.Follow(ctx, func() (safe bool, err error) {
-		if now := o.Clock.Now(); now.Sub(asked) >= catalogInterval && !reached.lost {
+		reading, cancel := context.WithTimeout(ctx, readTimeout)
+		defer cancel()
+		if now := o.Clock.Now(); now.Sub(asked) >= catalogInterval {
 			asked = now
-			o.Clients.Rediscover(ctx, cluster)
-			o.Clients.ReadDefinitions(ctx, cluster)
+			o.Clients.Rediscover(reading, cluster)
+			o.Clients.ReadDefinitions(reading, cluster)
 		}
 		watched.Update(cluster)
 		resources, err := o.Selected(cluster)
 		if err != nil { // The names were right at first.
 			return false, fmt.Errorf("resources were added or removed since the command began: %w", err)
 		}
-		looked := o.look(ctx, cluster, resources)
+		looked := o.report(reading, cluster, resources)
 		if looked.Safe { // A definition may have changed since they were read.
-			o.Clients.ReadDefinitions(ctx, cluster)
-			looked = o.look(ctx, cluster, resources)
+			o.Clients.ReadDefinitions(reading, cluster)
+			looked = o.report(reading, cluster, resources)
 		}
 		if ctx.Err() != nil {
 			return false, ctx.Err() // The manager may have been left out.
 		}
 		report = looked
-		if o.sayReach(&reached, report.unread); !reached.lost { // Otherwise nothing has changed that is known.
-			o.reportChanges(reported, report, false)
-		}
+		o.reportChanges(reported, report, false)
 		return report.Safe, nil
 	})
 	switch {
@@ -85,40 +80,6 @@ func (o *Options) watch(ctx context.Context, cluster *cli.Cluster, report *Repor
 	}
 	o.conclude(report)
 	return nil
-}
-
-// look reports what is known. An API server that accepts a request and then says nothing counts as away.
-func (o *Options) look(ctx context.Context, cluster *cli.Cluster, resources []schema.GroupResource) *Report {
-	ctx, cancel := context.WithTimeout(ctx, unreadAfter)
-	defer cancel()
-	report := o.report(ctx, cluster, resources)
-	if errors.Is(report.unread, cli.ErrNoLease) { // Nothing was read.
-		_, report.unread = o.Clients.Discovery.ServerVersionWithContext(ctx)
-	}
-	return report
-}
-
-// reach is when the API server was last read, and whether the person was told that it cannot be read.
-type reach struct {
-	read time.Time
-	lost bool
-}
-
-// sayReach says that what is shown is old, once the API server could not be read for a while, and when that ends. The
-// watches say nothing: they try again until the API server is back.
-func (o *Options) sayReach(r *reach, unread error) {
-	now := o.Clock.Now()
-	switch {
-	case unread == nil || apierrors.IsForbidden(unread): // It has answered.
-		if r.lost {
-			o.Notef("%s The API server can be read again.", now.Format(time.TimeOnly))
-		}
-		*r = reach{read: now}
-	case !r.lost && now.Sub(r.read) >= unreadAfter:
-		r.lost = true
-		o.Notef("%s The API server cannot be read since %s, and what is shown is of that time. The command goes on when it "+
-			"is back: %v", now.Format(time.TimeOnly), r.read.Format(time.TimeOnly), unread)
-	}
 }
 
 // reportChanges prints a line for each resource that has changed since it was last printed. At first it prints none,

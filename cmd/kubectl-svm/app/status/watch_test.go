@@ -18,16 +18,18 @@ package status
 
 import (
 	"context"
-	"errors"
-	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	kubefake "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/metadata"
 	clienttesting "k8s.io/client-go/testing"
-	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/clock"
 
 	"sigs.k8s.io/svm-api/client/clientset/versioned/fake"
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -35,49 +37,37 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 )
 
-// TestAPIServerThatIsAway has one that fails to answer once, and then for fifteen seconds. The person is told once that
-// what is shown is old, and once that it is not any more.
-func TestAPIServerThatIsAway(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	kube, asked := kubefake.NewClientset(), 0
-	kube.PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-		asked++
-		if asked > 25 {
-			cancel()
+// silent is an API server that accepts a list of metadata and then says nothing.
+type silent struct{ metadata.Getter }
+
+func (silent) Resource(schema.GroupVersionResource) metadata.Getter { return silent{} }
+
+func (silent) List(ctx context.Context, _ metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestSilentRead wants the command to go on when the definitions, which it reads after half a minute, do not come.
+func TestSilentRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		kube, looks := kubefake.NewClientset(), 0
+		kube.PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			looks++
+			return false, nil, nil
+		})
+		s := state(t, "widgets.example.com", "", "MigrationQueued", "", "")
+		o := &Options{NamedOptions: cli.NamedOptions{
+			Env: &cli.Env{IOStreams: genericiooptions.NewTestIOStreamsDiscard(), Clock: clock.RealClock{}},
+			Clients: &cli.Clients{
+				Migration: fake.NewClientset(&s).MigrationV1alpha1(), Kube: kube, Discovery: kube.Discovery(), Metadata: silent{},
+			},
+		}}
+		o.ManagerLease.Name = "svm-controller-manager"
+		cluster := &cli.Cluster{Catalog: &cli.Catalog{}, States: []migrationv1alpha1.StorageState{s}}
+		if err := o.watch(ctx, cluster, &Report{}); err == nil || looks < 40 {
+			t.Errorf("got the error %v after %d looks", err, looks)
 		}
-		away := asked == 2 || asked > 4 && asked < 20
-		return away, nil, errors.New("connection refused")
 	})
-	fakeClock := clocktesting.NewFakeClock(now)
-	go func() {
-		for ctx.Err() == nil {
-			if fakeClock.HasWaiters() {
-				fakeClock.Step(time.Second)
-			}
-			time.Sleep(time.Millisecond)
-		}
-	}()
-	s := state(t, "widgets.example.com", "", "MigrationQueued", "", "")
-	streams, _, _, errOut := genericiooptions.NewTestIOStreams()
-	o := &Options{NamedOptions: cli.NamedOptions{
-		Env:     &cli.Env{IOStreams: streams, Clock: fakeClock},
-		Clients: &cli.Clients{Migration: fake.NewClientset(&s).MigrationV1alpha1(), Kube: kube},
-	}}
-	o.ManagerLease.Name = "svm-controller-manager"
-	cluster := &cli.Cluster{Catalog: &cli.Catalog{}, States: []migrationv1alpha1.StorageState{s}}
-	if err := o.watch(ctx, cluster, &Report{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("got the error %v", err)
-	}
-	for _, want := range []string{
-		"12:00:09 The API server cannot be read since 12:00:04, and what is shown is of that time.",
-		"12:00:20 The API server can be read again.",
-	} {
-		if strings.Count(errOut.String(), want) != 1 {
-			t.Errorf("got\n%s\nwant once: %s", errOut, want)
-		}
-	}
-	if n := strings.Count(errOut.String(), "The API server"); n != 2 {
-		t.Errorf("it is said %d times:\n%s", n, errOut)
-	}
 }
