@@ -58,6 +58,8 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		"migrate --all --except=":               "--except is empty",
 		"verify --etcd-endpoints=http://127.0.0.1:1 --without-key=":        "--without-key is empty",
 		"verify --etcd-endpoints=http://127.0.0.1:1 --without-key=aescbc:": "--without-key=aescbc: is not a key",
+		"run a --chunk-size=1000000":                                       "--chunk-size must be between 1 and 10000",
+		"run a --max-concurrent-rewrites=1000000":                          "must be between 1 and 1000, got 1000000",
 		"run a --max-rewrites-per-second=NaN":                              "must be zero, which is no bound, or between",
 		"run a --max-rewrites-per-second=1e-11":                            "must be zero, which is no bound, or between",
 	} {

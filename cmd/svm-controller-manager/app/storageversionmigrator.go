@@ -30,12 +30,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/features"
 )
 
-// Limits of flags. They keep a mistyped number from becoming load.
-const (
-	maxChunkSize            = 10000
-	maxConcurrentRewrites   = 1000
-	maxConcurrentMigrations = 100
-)
+// maxConcurrentMigrations keeps a mistyped number from becoming load.
+const maxConcurrentMigrations = 100
 
 func newStorageVersionMigratorDescriptor() ControllerDescriptor {
 	flags := &migratorOptions{Options: svmigrator.Options{
@@ -106,20 +102,16 @@ func (o *migratorOptions) AddFlags(fs *pflag.FlagSet) {
 // Validate implements options.ControllerOptions.
 func (o *migratorOptions) Validate() []error {
 	var errs []error
-	between := func(flag string, value, most int64) {
-		if value < 1 || value > most {
-			errs = append(errs, fmt.Errorf("--%s must be between 1 and %d, got %d", flag, most, value))
+	check := func(flag string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--%s %w", flag, err))
 		}
 	}
-	between("concurrent-migrations", int64(o.ConcurrentMigrations), maxConcurrentMigrations)
-	between("max-concurrent-rewrites", int64(o.Pace.MaxConcurrent), maxConcurrentRewrites)
-	between("migration-chunk-size", o.ChunkSize, maxChunkSize)
-	if err := svmigrator.ValidateMaxPerSecond(o.Pace.MaxPerSecond); err != nil {
-		errs = append(errs, fmt.Errorf("--max-rewrites-per-second %w", err))
-	}
-	if err := svmigrator.ValidateMaxStorageGrowth(o.storageGrowth.Quantity); err != nil {
-		errs = append(errs, fmt.Errorf("--max-storage-growth %w", err))
-	}
+	check("concurrent-migrations", svmigrator.ValidateAtMost(maxConcurrentMigrations, o.ConcurrentMigrations))
+	check("max-concurrent-rewrites", svmigrator.ValidateAtMost(svmigrator.MaxConcurrentRewrites, o.Pace.MaxConcurrent))
+	check("migration-chunk-size", svmigrator.ValidateAtMost(svmigrator.MaxChunkSize, o.ChunkSize))
+	check("max-rewrites-per-second", svmigrator.ValidateMaxPerSecond(o.Pace.MaxPerSecond))
+	check("max-storage-growth", svmigrator.ValidateMaxStorageGrowth(o.storageGrowth.Quantity))
 	if o.Turn < 0 {
 		errs = append(errs, fmt.Errorf("--migration-turn must not be negative, got %v; zero is no limit", o.Turn))
 	}

@@ -60,6 +60,17 @@ type Options struct {
 	HasTrigger bool
 }
 
+// MaxChunkSize and MaxConcurrentRewrites are bounds of flags. They keep a mistyped number from becoming load.
+const MaxChunkSize, MaxConcurrentRewrites = 10000, 1000
+
+// ValidateAtMost returns an error without a subject, because the caller names its flag.
+func ValidateAtMost[N int | int64](most, n N) error {
+	if n >= 1 && n <= most {
+		return nil
+	}
+	return fmt.Errorf("must be between 1 and %d, got %d", most, n)
+}
+
 // minPerSecond and maxPerSecond are the bounds of --max-rewrites-per-second.
 const minPerSecond, maxPerSecond = 0.01, 1e6
 

@@ -139,18 +139,19 @@ func (o *Options) Validate() error {
 	if err := o.RequireNames(); err != nil {
 		return err
 	}
-	if err := svmigrator.ValidateMaxStorageGrowth(o.growth.Quantity); err != nil {
-		return fmt.Errorf("--max-storage-growth %w", err)
+	pace := &o.Migrator.Pace
+	for flag, err := range map[string]error{
+		"chunk-size":              svmigrator.ValidateAtMost(svmigrator.MaxChunkSize, o.Migrator.ChunkSize),
+		"max-concurrent-rewrites": svmigrator.ValidateAtMost(svmigrator.MaxConcurrentRewrites, pace.MaxConcurrent),
+		"max-rewrites-per-second": svmigrator.ValidateMaxPerSecond(pace.MaxPerSecond),
+		"max-storage-growth":      svmigrator.ValidateMaxStorageGrowth(o.growth.Quantity),
+	} {
+		if err != nil {
+			return fmt.Errorf("--%s %w", flag, err)
+		}
 	}
 	o.Migrator.MaxStorageGrowth = o.growth.Value()
-	if err := svmigrator.ValidateMaxPerSecond(o.Migrator.Pace.MaxPerSecond); err != nil {
-		return fmt.Errorf("--max-rewrites-per-second %w", err)
-	}
 	switch {
-	case o.Migrator.ChunkSize < 1:
-		return fmt.Errorf("--chunk-size must be at least 1, got %d", o.Migrator.ChunkSize)
-	case o.Migrator.Pace.MaxConcurrent < 1:
-		return fmt.Errorf("--max-concurrent-rewrites must be at least 1, got %d", o.Migrator.Pace.MaxConcurrent)
 	case o.Migrator.SettlePeriod < 0, o.Timeout < 0:
 		return errors.New("--settle-period and --timeout must not be negative")
 	case o.Resume && o.DryRun:
