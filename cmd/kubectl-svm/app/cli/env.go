@@ -46,9 +46,8 @@ type Env struct {
 	Connect func() (*Clients, error)
 	// Colour allows escape sequences on Out.
 	Colour bool
-	// Interactive allows lines on ErrOut that are overwritten. Width is how long they may be, or zero if it is unknown.
+	// Interactive allows lines on ErrOut that are overwritten.
 	Interactive bool
-	Width       int
 }
 
 // Clients reach one cluster.
@@ -64,7 +63,7 @@ type Clients struct {
 // NewEnv returns the Env of a real process.
 func NewEnv(streams genericiooptions.IOStreams, flags genericclioptions.RESTClientGetter) *Env {
 	_, _, noTerminal := term.TerminalSize(streams.Out)
-	width, _, notInteractive := term.TerminalSize(streams.ErrOut)
+	_, _, notInteractive := term.TerminalSize(streams.ErrOut)
 	dumb := os.Getenv("TERM") == "dumb"
 	return &Env{
 		IOStreams:   streams,
@@ -72,7 +71,6 @@ func NewEnv(streams genericiooptions.IOStreams, flags genericclioptions.RESTClie
 		Connect:     func() (*Clients, error) { return connect(flags) },
 		Colour:      noTerminal == nil && os.Getenv("NO_COLOR") == "" && !dumb,
 		Interactive: notInteractive == nil && !dumb,
-		Width:       width,
 	}
 }
 
@@ -104,12 +102,14 @@ func connect(flags genericclioptions.RESTClientGetter) (*Clients, error) {
 }
 
 // Overwrite shows a line on ErrOut that the next one replaces, if ErrOut is a terminal. A terminal cannot return to the
-// beginning of a line that it has wrapped, so Overwrite cuts the line to the width. It escapes as Notef does.
+// beginning of a line that it has wrapped, so Overwrite cuts the line to the width that the terminal has now. It
+// escapes as Notef does.
 func (e *Env) Overwrite(line string) {
 	if e.Interactive {
 		line = printers.EscapeTerminal(line)
-		if letters := []rune(line); e.Width > 0 && len(letters) >= e.Width {
-			line = string(letters[:e.Width-1])
+		width, _, _ := term.TerminalSize(e.ErrOut) // Zero if it is unknown.
+		if letters := []rune(line); width > 0 && len(letters) >= width {
+			line = string(letters[:width-1])
 		}
 		fmt.Fprintf(e.ErrOut, "\r\x1b[K%s", line)
 	}
