@@ -39,6 +39,7 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/verify"
+	"sigs.k8s.io/svm-controller-manager/pkg/stored"
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
@@ -76,18 +77,18 @@ func TestVerifyAsInProduction(t *testing.T) {
 		names := []string{"secrets", "widgets.example.com", "storagestates." + migrationv1alpha1.GroupName}
 		args := slices.Concat(certified, []string{"-o=json"}, names)
 		decode(t, c.svm(t.Context(), t, notSafe, "", args...), &got)
-		stored := []verify.Stored{
+		counted := []verify.Stored{
 			{Resource: "secrets", Format: "encrypted", EncryptedWith: "kms:v2:vault key ID " + oldKey, Objects: oldSecrets},
 			{Resource: "secrets", Format: "encrypted", EncryptedWith: "kms:v2:vault key ID " + newKey, Objects: newSecrets},
 			{Resource: widgets.String(), Version: v1, Kind: "Widget", Format: "cbor", Objects: cborWidgetCount},
 			{Resource: widgets.String(), Version: v1alpha1, Kind: "Widget", Format: "json", Objects: widgetCount},
 			{Resource: names[2], Format: "encrypted", EncryptedWith: "kms:v2:vault key ID " + newKey, Objects: 1},
 		}
-		if diff := cmp.Diff(stored, got.Stored); diff != "" {
+		if diff := cmp.Diff(counted, got.Stored); diff != "" {
 			t.Errorf("stored (-want +got):\n%s", diff)
 		}
 		// The StorageStates are encrypted, so the API server tells what they claim.
-		unclaimed := []verify.Unclaimed{
+		unclaimed := []stored.Unclaimed{
 			{StorageState: state.Name, Claims: []string{v1}, Version: v1alpha1, Objects: widgetCount},
 		}
 		if diff := cmp.Diff(unclaimed, got.Unclaimed); diff != "" {

@@ -31,6 +31,7 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/verify"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+	"sigs.k8s.io/svm-controller-manager/pkg/stored"
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/samples"
 )
@@ -123,7 +124,7 @@ func TestVerify(t *testing.T) {
 		state := c.claim(t, widgets, "v1")
 		var got verify.Result
 		decode(t, c.svm(t.Context(), t, notSafe, "", "verify", etcd, "-o=json", "widgets.example.com"), &got)
-		want := []verify.Unclaimed{
+		want := []stored.Unclaimed{
 			{StorageState: state.Name, Claims: []string{v1}, Version: v1alpha1, Objects: widgetCount},
 		}
 		if diff := cmp.Diff(want, got.Unclaimed); diff != "" {

@@ -30,11 +30,11 @@ import (
 // Result is what -o json and -o yaml print.
 type Result struct {
 	// FirstRevision and LastRevision are those of etcd. They differ if etcd was compacted meanwhile.
-	FirstRevision int64       `json:"firstRevision"`
-	LastRevision  int64       `json:"lastRevision"`
-	Objects       int64       `json:"objects"`
-	Stored        []Stored    `json:"stored"`
-	Unclaimed     []Unclaimed `json:"unclaimed"`
+	FirstRevision int64              `json:"firstRevision"`
+	LastRevision  int64              `json:"lastRevision"`
+	Objects       int64              `json:"objects"`
+	Stored        []Stored           `json:"stored"`
+	Unclaimed     []stored.Unclaimed `json:"unclaimed"`
 	// NotCompared means that the StorageStates could not be read, so that Unclaimed says nothing.
 	NotCompared bool `json:"notCompared,omitempty"`
 }
@@ -48,9 +48,6 @@ type Stored struct {
 	EncryptedWith string `json:"encryptedWith,omitempty"`
 	Objects       int64  `json:"objects"`
 }
-
-// Unclaimed is a version that a StorageState should claim.
-type Unclaimed = stored.Unclaimed
 
 // ResultOf returns what was found, without contents of objects. The error is that of Survey, if there is one.
 func ResultOf(survey *stored.Survey, err error) Result {
