@@ -25,8 +25,6 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/clock"
-
-	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 )
 
 var (
@@ -62,9 +60,9 @@ func (m *manager) lead(ctx context.Context) error {
 		return fmt.Errorf("setting up the lease %s/%s: %w", election.ResourceNamespace, election.ResourceName, err)
 	}
 	period := election.RetryPeriod.Duration
-	lock := &termLock{Interface: lease, term: term, retryPeriod: period, stopElection: stopElection}
-	lock.setLabels = func() { // Validation allows no other type of lock.
-		lease.(*resourcelock.LeaseLock).Labels = map[string]string{fence.Label: m.fenceLabel()}
+	lock := &termLock{
+		LeaseLock: lease.(*resourcelock.LeaseLock), // Validation allows no other type of lock.
+		term:      term, retryPeriod: period, stopElection: stopElection, fenceLabel: m.fenceLabel,
 	}
 	runEnded := make(chan error, 1)
 	onStartedLeading := func(leading context.Context) {

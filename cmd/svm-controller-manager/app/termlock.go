@@ -26,18 +26,19 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/clock"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 	"sigs.k8s.io/svm-controller-manager/pkg/retry"
 )
 
 // termLock is the lease of an election. It restarts the term at each renewal, and ends the election once the term is
 // over. It also keeps the election from logging an error every few seconds while the lease cannot be read.
 type termLock struct {
-	resourcelock.Interface
+	*resourcelock.LeaseLock
 	term         *leaderTerm
 	retryPeriod  time.Duration
 	stopElection func()
-	mayRelease   atomic.Bool // set once nothing runs that writes
-	setLabels    func()      // sets the labels that the next write gives to the lease
+	mayRelease   atomic.Bool   // set once nothing runs that writes
+	fenceLabel   func() string // returns the label that the next write gives to the lease
 }
 
 // Get reads the lease. It waits while that is not possible.
@@ -48,7 +49,7 @@ type termLock struct {
 func (l *termLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	var failures retry.Streak
 	for !l.term.lost() {
-		record, raw, err := l.Interface.Get(ctx)
+		record, raw, err := l.LeaseLock.Get(ctx)
 		switch {
 		case err == nil && l.term.begun() && record.HolderIdentity != l.Identity():
 			l.term.end()
@@ -79,7 +80,7 @@ func (l *termLock) logFailure(ctx context.Context, failures *retry.Streak, err e
 
 // Create takes a lease that does not exist.
 func (l *termLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	return l.renew(ctx, l.Interface.Create, record)
+	return l.renew(ctx, l.LeaseLock.Create, record)
 }
 
 // Update takes, renews or releases the lease. The election also asks for a release when it could not renew the lease,
@@ -88,7 +89,7 @@ func (l *termLock) Update(ctx context.Context, record resourcelock.LeaderElectio
 	if record.HolderIdentity == "" && !l.mayRelease.Load() {
 		return nil
 	}
-	return l.renew(ctx, l.Interface.Update, record)
+	return l.renew(ctx, l.LeaseLock.Update, record)
 }
 
 // renew writes the lease. If the election stops meanwhile, the request gets one more retry period to end: otherwise the
@@ -100,7 +101,7 @@ func (l *termLock) renew(
 	if l.term.lost() {
 		return errTermOver
 	}
-	l.setLabels()
+	l.Labels = map[string]string{fence.Label: l.fenceLabel()}
 	request, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(l.retryPeriod, cancel) })()
