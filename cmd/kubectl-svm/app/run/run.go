@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -140,15 +141,18 @@ func (o *Options) Validate() error {
 		return err
 	}
 	pace := &o.Migrator.Pace
-	for flag, err := range map[string]error{
-		"chunk-size":              svmigrator.ValidateAtMost(svmigrator.MaxChunkSize, o.Migrator.ChunkSize),
-		"max-concurrent-rewrites": svmigrator.ValidateAtMost(svmigrator.MaxConcurrentRewrites, pace.MaxConcurrent),
-		"max-rewrites-per-second": svmigrator.ValidateMaxPerSecond(pace.MaxPerSecond),
-		"max-storage-growth":      svmigrator.ValidateMaxStorageGrowth(o.growth.Quantity),
-	} {
+	var errs []error
+	check := func(flag string, err error) {
 		if err != nil {
-			return fmt.Errorf("--%s %w", flag, err)
+			errs = append(errs, fmt.Errorf("--%s %w", flag, err))
 		}
+	}
+	check("chunk-size", svmigrator.ValidateAtMost(svmigrator.MaxChunkSize, o.Migrator.ChunkSize))
+	check("max-concurrent-rewrites", svmigrator.ValidateAtMost(svmigrator.MaxConcurrentRewrites, pace.MaxConcurrent))
+	check("max-rewrites-per-second", svmigrator.ValidateMaxPerSecond(pace.MaxPerSecond))
+	check("max-storage-growth", svmigrator.ValidateMaxStorageGrowth(o.growth.Quantity))
+	if len(errs) > 0 {
+		return utilerrors.NewAggregate(errs)
 	}
 	o.Migrator.MaxStorageGrowth = o.growth.Value()
 	switch {
