@@ -96,7 +96,7 @@ func TestTurnInTheMiddleOfAChunk(t *testing.T) {
 	if took := r.fake.Since(noon); took > turn+time.Second {
 		t.Errorf("the turn of %v lasted %v", turn, took)
 	}
-	r.turnEnds, r.turnOver = time.Time{}, false
+	r.turnEnds = time.Time{}
 	if err := r.play(t, time.Hour); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestTurnEndsWithoutCancellingRequests(t *testing.T) {
 		return rewrite(ctx, object)
 	}
 	for runs := 1; ; runs++ {
-		r.turnEnds, r.turnOver = r.fake.Now().Add(turn), false
+		r.turnEnds = r.fake.Now().Add(turn)
 		r.task.Begin(r.fake.Now())
 		err := r.play(t, time.Hour)
 		if err == nil {
