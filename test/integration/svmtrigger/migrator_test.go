@@ -20,7 +20,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -152,8 +151,8 @@ func (m *migrator) migrate(ctx context.Context, migration *v1alpha1.StorageVersi
 		return
 	}
 	// A migration of the trigger has a version that all servers serve. For others the target's will do.
-	_, encoding, _ := strings.Cut(target.EncodingVersion, "/")
-	client := m.metadata.Resource(gr.WithVersion(cmp.Or(migration.Spec.Resource.Version, encoding)))
+	encoding := schema.FromAPIVersionAndKind(target.EncodingVersion, "")
+	client := m.metadata.Resource(gr.WithVersion(cmp.Or(migration.Spec.Resource.Version, encoding.Version)))
 	if !m.rewriteAll(ctx, migration, client) {
 		return
 	}
