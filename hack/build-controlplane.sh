@@ -21,9 +21,8 @@
 #   hack/build-controlplane.sh kube-apiserver-1.34              of an older release, pinned in binaries/v1.34;
 #                                                               there are 1.34, 1.35 and 1.36
 #
-# A binary is built when it is missing, or older than this script or the go.mod that pins it. All of one module that
-# have to be built are built by one go command, so that packages which they share are compiled once and no processor
-# waits. Safe to run twice at once.
+# A binary is built when it is missing, or older than this script or the go.mod that pins it. The packages of all that
+# have to be built of one module are compiled by one go command, so that no processor waits. Safe to run twice at once.
 
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -56,10 +55,10 @@ package_of() {
 }
 
 # link_flags stamps the version of Kubernetes that go.mod names: an unstamped server calls itself v0.0.0, and refuses
-# emulation. The symbols stay, because tests find the clock of a server by them.
+# emulation. The symbols stay, although go run would leave them out, because tests find the clock of a server by them.
 link_flags() {
   local version major minor package
-  printf '%s' '-w'
+  printf '%s' '-s=0 -w'
   if ! version="$(go list -m -f '{{.Version}}' k8s.io/kubernetes 2>/dev/null)"; then
     return
   fi
@@ -76,6 +75,8 @@ link_flags() {
 # build MODULE NAME... builds those of the named binaries that are missing or old.
 build() {
   local module="$1" name missing=() packages=() new built
+  # Prometheus needs no service discovery of clouds, which is most of it.
+  local tags=(-tags remove_all_sd)
   shift
   for name in "$@"; do
     if [[ ! -x "${out}/${name}" || "${module}/go.mod" -nt "${out}/${name}" || "${self}" -nt "${out}/${name}" ]]; then
@@ -89,9 +90,10 @@ build() {
   cd "${module}"
   new="$(mktemp -d "${out}/.new.XXXXXX")"
   trap "rm -rf '${new}'" EXIT
-  # Prometheus needs no service discovery of clouds, which is most of it.
-  build_with_progress "${missing[*]}" -tags remove_all_sd -ldflags "$(link_flags)" -o "${new}/" -- "${packages[@]}"
+  go_with_progress "${missing[*]}" list "${tags[@]}" -export -deps -f '{{""}}' -- "${packages[@]}"
   for name in "${missing[@]}"; do
+    # go keeps what it links for go run in its cache, so that the next clone links nothing.
+    go run "${tags[@]}" -ldflags "$(link_flags)" -exec "cp -t '${new}'" "$(package_of "${name}")"
     # Renamed into place, because the file of a running server cannot be written. go names a binary after its folder.
     built="$(package_of "${name}")"
     built="${built%/v3}"

@@ -8,10 +8,10 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 export CGO_ENABLED=0
 mkdir -p _output/test/plain
 managers=(./cmd/svm-controller-manager ./test/integration/manager/plugin)
-build_with_progress "the plugin and the plain managers of the tests" -ldflags=-w -o _output/test/plain/ -- \
+go_with_progress "the plugin and the plain managers of the tests" build -ldflags=-w -o _output/test/plain/ -- \
   ./cmd/kubectl-svm "${managers[@]}"
 cp -f _output/test/plain/kubectl-svm _output/test/
 if [[ " $* " == *" -race "* ]]; then
   export CGO_ENABLED=1
 fi
-build_with_progress "the managers of the tests" "$@" -ldflags=-w -o _output/test/ -- "${managers[@]}"
+go_with_progress "the managers of the tests" build "$@" -ldflags=-w -o _output/test/ -- "${managers[@]}"

@@ -22,18 +22,18 @@ sources() {
   existing '*.go' ':!:*zz_generated*' ':!:staging/*/client/*' ':!:*/testdata/*'
 }
 
-# build_with_progress WHAT FLAG... -- PACKAGE... is go build, which reports every ten seconds how far it is: a cold
-# build of kube-apiserver takes minutes, in which go says nothing.
-build_with_progress() {
-  local what="$1" flags=() packages
-  shift
+# go_with_progress WHAT COMMAND FLAG... -- PACKAGE... is a command of go that compiles, which reports every ten seconds
+# how far it is: a cold build of kube-apiserver takes minutes, in which go says nothing.
+go_with_progress() {
+  local what="$1" command="$2" flags=() packages
+  shift 2
   while [[ "$1" != -- ]]; do
     flags+=("$1")
     shift
   done
   shift
   packages="$(go list -deps "$@" 2>/dev/null | wc -l)"
-  go build -v "${flags[@]}" "$@" 2>&1 | report_progress "building ${what}" "${packages}"
+  go "${command}" -v "${flags[@]}" "$@" 2>&1 | report_progress "building ${what}" "${packages}"
 }
 
 # build_programs OS/ARCH PROGRAM... builds programs of cmd/ as they are released, into _output/programs/OS-ARCH. They
@@ -50,7 +50,7 @@ build_programs() {
     done
     export GOENV=off GOOS="${platform%/*}" GOARCH="${platform#*/}" CGO_ENABLED=0
     unset GOFLAGS GOEXPERIMENT GOFIPS140 GOAMD64 GOARM64 GOWORK
-    build_with_progress "$* for ${platform}" -trimpath -buildvcs=false -ldflags "${LDFLAGS} -s -w" \
+    go_with_progress "$* for ${platform}" build -trimpath -buildvcs=false -ldflags "${LDFLAGS} -s -w" \
       -o "_output/programs/${GOOS}-${GOARCH}/" -- "${@/#/./cmd/}"
   )
 }
