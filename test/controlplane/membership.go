@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	corev1 "k8s.io/api/core/v1"
@@ -41,6 +42,8 @@ const (
 	masterLeasePrefix  = "/registry/masterleases/"
 	// masterLeaseTTL is what servers give their own entries.
 	masterLeaseTTL = 15
+
+	membershipPoll = 250 * time.Millisecond
 )
 
 // awaitMembership returns when every server has registered its identity and, where servers have hosts, its endpoint.
@@ -53,7 +56,7 @@ func (cp *ControlPlane) awaitMembership(ctx context.Context) error {
 		return fmt.Errorf("making a client: %w", err)
 	}
 	var last error
-	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextCancel(ctx, membershipPoll, true, func(ctx context.Context) (bool, error) {
 		if last = cp.checkIdentities(ctx, client); last == nil && cp.config.Hosts {
 			last = cp.joinEndpoints(ctx, client)
 		}

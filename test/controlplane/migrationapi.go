@@ -36,7 +36,7 @@ import (
 const (
 	// servedWithin is how long a server may take to serve a definition.
 	servedWithin = 10 * time.Minute
-	servedPoll   = 100 * time.Millisecond
+	servedPoll   = 250 * time.Millisecond
 )
 
 // InstallMigrationAPI creates the definitions of the migration API where config leads, and returns when they are

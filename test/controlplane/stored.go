@@ -174,6 +174,8 @@ func storageGroup(gr schema.GroupResource) string {
 	return gr.Group
 }
 
+// readPrefix reads every object whose key begins with prefix as of a revision, or as of that of the first page if it is
+// zero.
 func (cp *ControlPlane) readPrefix(
 	ctx context.Context, d *decoder, prefix string, revision int64,
 ) ([]StoredObject, error) {
@@ -184,6 +186,9 @@ func (cp *ControlPlane) readPrefix(
 			clientv3.WithRange(end), clientv3.WithLimit(storedPage), clientv3.WithRev(revision))
 		if err != nil {
 			return nil, fmt.Errorf("reading from key %q: %w", from, err)
+		}
+		if revision == 0 {
+			revision = response.Header.Revision
 		}
 		for _, kv := range response.Kvs {
 			objects = append(objects, d.decode(kv))

@@ -19,8 +19,6 @@ package controlplane
 import (
 	"context"
 	"fmt"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // StoredUnder reads every object whose key begins with prefix, for example /registry/configmaps/, all as of one
@@ -33,13 +31,6 @@ func (cp *ControlPlane) StoredUnder(ctx context.Context, prefix string, revision
 		return nil, err
 	}
 	defer decoder.close()
-	if revision == 0 {
-		response, err := cp.etcd.client.Get(ctx, prefix, clientv3.WithCountOnly())
-		if err != nil {
-			return nil, fmt.Errorf("reading the revision of etcd: %w", err)
-		}
-		revision = response.Header.Revision
-	}
 	objects, err := cp.readPrefix(ctx, decoder, prefix, revision)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s from etcd as of revision %d: %w", prefix, revision, err)
