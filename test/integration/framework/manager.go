@@ -38,13 +38,13 @@ const logTail = 150
 // machine lets it wait for less than the renew deadline.
 var QuickElection = []string{
 	"--leader-elect=true",
-	"--leader-elect-lease-duration=20s", "--leader-elect-renew-deadline=16s", "--leader-elect-retry-period=500ms",
+	"--leader-elect-lease-duration=20s", "--leader-elect-renew-deadline=16s", "--leader-elect-retry-period=2s",
 }
 
 // PatientElection is for tests in which no lease expires: however busy the machine is, the leader keeps its lease.
 var PatientElection = []string{
 	"--leader-elect=true",
-	"--leader-elect-lease-duration=180s", "--leader-elect-renew-deadline=150s", "--leader-elect-retry-period=1s",
+	"--leader-elect-lease-duration=180s", "--leader-elect-renew-deadline=150s", "--leader-elect-retry-period=3s",
 }
 
 // collectLate keeps managers, whose heaps are small, from collecting garbage many times a second. Not later than that:

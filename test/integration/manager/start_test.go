@@ -140,7 +140,9 @@ func testOutage(t *testing.T, cp *controlplane.ControlPlane) {
 	server := cp.Servers()[0]
 	leader := startManager(t, cp, framework.Manager, "leader", framework.QuickElection...)
 	eventually(t, soon, "the first leads", func() bool { return leader.runs(t, cp, gcController) })
-	standby := startManager(t, cp, framework.Manager, "standby", framework.QuickElection...)
+	// It looks so often that a line for each look would be too many.
+	standby := startManager(t, cp, framework.Manager, "standby",
+		append(framework.QuickElection, "--leader-elect-retry-period=500ms")...)
 	eventually(t, soon, "the second is up", func() bool { code, _ := standby.get(t, nil, "/readyz"); return code == 200 })
 
 	quiet, said := "", time.Now()
