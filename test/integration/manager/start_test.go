@@ -57,9 +57,8 @@ func testStartBeforeTheAPIServer(t *testing.T, cp *controlplane.ControlPlane) {
 		t.Fatal(err)
 	}
 	// A restart of the only API server takes longer than a lease lasts by default.
-	p := startManager(
-		t, cp, framework.Manager, "early", "--leader-elect-lease-duration=150s", "--leader-elect-renew-deadline=120s",
-	)
+	p := startManager(t, cp, framework.Manager, "early",
+		"--leader-elect-lease-duration=150s", "--leader-elect-renew-deadline=120s", "--auto-migrate=-*")
 	eventually(t, soon, "the port answers", func() bool { code, _ := p.get(t, nil, "/livez"); return code == 200 })
 	eventually(
 		t,
