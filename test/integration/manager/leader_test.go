@@ -114,15 +114,6 @@ func testLeadership(t *testing.T, cp *controlplane.ControlPlane) {
 			t.Fatal(err)
 		}
 	})
-
-	t.Run("without leader election there is no lease", func(t *testing.T) {
-		only := startManager(t, cp, framework.Manager, "alone", "--leader-elect=false")
-		eventually(t, soon, "the controller runs", func() bool { return only.runs(t, cp, gcController) })
-		if lease(t.Context(), c, managerLease) != nil {
-			t.Error("there is a lease")
-		}
-		framework.StopManager(t, only.Process)
-	})
 }
 
 // testNoWriteAfterTheLease attacks the promise that only one instance writes: the leader, whose controller writes all

@@ -24,6 +24,8 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
@@ -320,8 +322,15 @@ func testPlugin(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 }
 
-// testSelection selects by name, by alias and by gate, and reads from the metrics what runs.
+// testSelection selects by name, by alias and by gate, and reads from the metrics what runs. There is no leader
+// election, hence no lease.
 func testSelection(t *testing.T, cp *controlplane.ControlPlane) {
+	c := client(t, cp.AdminConfig())
+	leases := c.CoordinationV1().Leases(metav1.NamespaceSystem)
+	// The managers of other parts leave it.
+	if err := leases.Delete(t.Context(), managerLease, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
 	for name, tc := range map[string]struct {
 		args []string
 		runs []string
@@ -367,5 +376,8 @@ func testSelection(t *testing.T, cp *controlplane.ControlPlane) {
 			})
 			framework.StopManager(t, p.Process)
 		})
+	}
+	if lease(t.Context(), c, managerLease) != nil {
+		t.Error("there is a lease without leader election")
 	}
 }
