@@ -361,7 +361,7 @@ func testSelection(t *testing.T, cp *controlplane.ControlPlane) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			args := append([]string{"--leader-elect=false"}, tc.args...)
+			args := append([]string{"--leader-elect=false", "--write-interval=10s"}, tc.args...)
 			p := startManager(t, cp, pluginBinary, "selection-"+tc.runs[0], args...)
 			eventually(t, soon, "it is ready and runs what was selected", func() bool {
 				if code, _ := p.get(t, nil, "/readyz"); code != 200 {

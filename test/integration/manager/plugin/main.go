@@ -103,7 +103,7 @@ func (f controllerFunc) Run(ctx context.Context) error { f(ctx); return nil }
 type writerOptions struct{ interval time.Duration }
 
 func (o *writerOptions) AddFlags(fs *pflag.FlagSet) {
-	fs.DurationVar(&o.interval, "write-interval", 5*time.Millisecond, "How long the writer waits between two writes.")
+	fs.DurationVar(&o.interval, "write-interval", 100*time.Millisecond, "How long the writer waits between two writes.")
 }
 
 func (o *writerOptions) Validate() []error {
