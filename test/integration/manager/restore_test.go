@@ -21,7 +21,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -32,58 +31,52 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
-// TestRestoredEtcd puts back an earlier state of etcd under a manager that leads and one that stands by. Both hold a
-// lease that survives the outage, so nothing else ends them.
+// TestRestoredEtcd puts back an earlier state of etcd twice, each time after an upgrade: with the release of the API
+// server under a manager that leads and one that stands by, and alone under one that needs no lease. The two hold a
+// lease that survives the outage, so nothing else ends any of them.
 func TestRestoredEtcd(t *testing.T) {
-	old := func(s *controlplane.Server) { s.EmulatedVersion = "1.36" }
-	t.Run("with the release of the API server", func(t *testing.T) { testRestoredEtcd(t, old, old, "v1beta1") })
-	t.Run("alone", func(t *testing.T) { testRestoredEtcd(t, old, nil, "v1") })
-}
-
-// testRestoredEtcd has the API server change to the present release, and changes it by back when etcd is restored. Then
-// it writes a version.
-func testRestoredEtcd(t *testing.T, old, back func(*controlplane.Server), version string) {
 	t.Parallel()
-	server := controlplane.Server{AllowAll: true, RuntimeConfig: []string{"api/all=true"}}
-	old(&server)
-	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{server}})
+	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{{
+		AllowAll: true, EmulatedVersion: "1.36", RuntimeConfig: []string{"admissionregistration.k8s.io/v1beta1=true"},
+	}}})
+	downgrade := func(s *controlplane.Server) { s.EmulatedVersion = "1.36" }
 	ours, err := crds.Objects()
 	if err != nil {
 		t.Fatal(err)
 	}
 	apply(t, cp, ours...)
-	patient := []string{
-		"--controllers=svmtrigger", "--leader-elect-lease-duration=20m", "--leader-elect-renew-deadline=15m",
-		"--settle-period=2s",
+	start := func(name string, args ...string) *managerProcess {
+		args = append(args, "--controllers=svmtrigger", "--auto-migrate=-*")
+		return startManager(t, cp, framework.Manager, name, args...)
 	}
-	managers := []*managerProcess{
-		startManager(t, cp, framework.Manager, "first", patient...),
-		startManager(t, cp, framework.Manager, "second", patient...),
-	}
-	const policies = "mutatingadmissionpolicies.admissionregistration.k8s.io"
-	states := dynamicClient(t, cp).Resource(v1alpha1.SchemeGroupVersion.WithResource("storagestates"))
-	writes := func(version string) func() bool {
-		return func() bool {
-			state, err := states.Get(t.Context(), policies, metav1.GetOptions{})
-			if err != nil {
-				return false
-			}
-			status, _ := state.Object["status"].(map[string]any)
-			return status["currentEncodingVersion"] == "admissionregistration.k8s.io/"+version
-		}
-	}
-	eventually(t, soon, "the old encoding is recorded", writes("v1beta1"))
-
+	patient := []string{"--leader-elect-lease-duration=20m", "--leader-elect-renew-deadline=15m"}
+	first, second := start("first", patient...), start("second", patient...)
+	awaitPolicies(t, cp, "v1beta1")
 	backup := filepath.Join(t.TempDir(), "etcd")
 	if err := cp.Etcd().Save(backup); err != nil {
 		t.Fatal(err)
 	}
+
+	testRestore(t, cp, backup, downgrade, first, second)
+	next := start("next", "--leader-elect=false")
+	awaitPolicies(t, cp, "v1beta1")
+	testRestore(t, cp, backup, nil, next)
+	start("last", "--leader-elect=false")
+	awaitPolicies(t, cp, "v1")
+}
+
+// testRestore has the API server change to the present release, and changes it by back when etcd is restored. That is
+// to end the managers.
+func testRestore(
+	t *testing.T, cp *controlplane.ControlPlane, backup string, back func(*controlplane.Server),
+	managers ...*managerProcess,
+) {
+	t.Helper()
 	api := cp.Servers()[0]
 	if err := api.Restart(func(s *controlplane.Server) { s.EmulatedVersion = "" }); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, soon, "the new encoding is recorded", writes("v1"))
-
+	awaitPolicies(t, cp, "v1")
 	if err := api.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -94,23 +87,30 @@ func testRestoredEtcd(t *testing.T, old, back func(*controlplane.Server), versio
 		t.Fatal(err)
 	}
 	for _, p := range managers {
-		select {
-		case <-p.Done():
-		case <-time.After(soon):
-			t.Fatal("the manager goes on although etcd was restored")
-		}
-		if log := p.Log(); p.Wait() == nil || !strings.Contains(log, "etcd was restored from a backup") {
-			t.Errorf("the manager ended with %v, and does not say why:\n%s", p.Wait(), log)
+		err := waitEnd(t, p)
+		if log := p.Log(); err == nil || !strings.Contains(log, "etcd was restored from a backup") {
+			t.Errorf("the manager ended with %v, and does not say why:\n%s", err, log)
 		}
 	}
-	startManager(t, cp, framework.Manager, "again", "--controllers=svmtrigger", "--leader-elect=false")
-	eventually(t, soon, "what is written now is recorded", writes(version))
-	state, err := states.Get(t.Context(), policies, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	persisted, _, err := unstructured.NestedStringSlice(state.Object, "status", "persistedEncodingVersions")
-	if err != nil || !slices.Contains(persisted, "admissionregistration.k8s.io/v1beta1") {
+}
+
+// awaitPolicies waits until the state of policies says that they are written in a version. It must always list v1beta1,
+// which they were written in at first.
+func awaitPolicies(t *testing.T, cp *controlplane.ControlPlane, version string) {
+	t.Helper()
+	const group = "admissionregistration.k8s.io"
+	states := dynamicClient(t, cp).Resource(v1alpha1.SchemeGroupVersion.WithResource("storagestates"))
+	var status map[string]any
+	eventually(t, soon, version+" is recorded", func() bool {
+		state, err := states.Get(t.Context(), "mutatingadmissionpolicies."+group, metav1.GetOptions{})
+		if err != nil {
+			return false
+		}
+		status, _ = state.Object["status"].(map[string]any)
+		return status["currentEncodingVersion"] == group+"/"+version
+	})
+	persisted, _, err := unstructured.NestedStringSlice(status, "persistedEncodingVersions")
+	if err != nil || !slices.Contains(persisted, group+"/v1beta1") {
 		t.Errorf("objects are stored in v1beta1, and the state lists %q (%v)", persisted, err)
 	}
 }
