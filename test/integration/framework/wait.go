@@ -24,7 +24,8 @@ import (
 )
 
 // poll is how long to wait between two looks at a condition. Looks cost processor time, of which the tests have too
-// little: some start a program. So the wait is also restOfLooks times as long as the last look, up to longestRest.
+// little: some start a program. So the wait is also restOfLooks times as long as the last look, and a tenth of all the
+// time so far, up to longestRest.
 const (
 	poll        = 500 * time.Millisecond
 	restOfLooks = 3
@@ -33,9 +34,10 @@ const (
 
 // repeat calls look until it returns true or ctx ends.
 func repeat(ctx context.Context, look func(ctx context.Context) (done bool)) {
-	for began := time.Now(); ctx.Err() == nil && !look(ctx); began = time.Now() {
+	first := time.Now()
+	for began := first; ctx.Err() == nil && !look(ctx); began = time.Now() {
 		select {
-		case <-time.After(max(poll, min(restOfLooks*time.Since(began), longestRest))):
+		case <-time.After(max(poll, min(max(restOfLooks*time.Since(began), time.Since(first)/10), longestRest))):
 		case <-ctx.Done():
 		}
 	}
