@@ -155,7 +155,7 @@ func (c *command) ready(t *testing.T) *kubernetes.Clientset {
 func TestTwoServersAreReachedFromOutside(t *testing.T) {
 	t.Parallel()
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	c := start(t, plain, nil, "--servers=2", "--storage-version-api", "--kubeconfig="+kubeconfig)
+	c := start(t, plain, nil, "--servers=2", "--allow-all", "--storage-version-api", "--kubeconfig="+kubeconfig)
 	client := c.ready(t)
 
 	versions, err := client.InternalV1alpha1().StorageVersions().List(t.Context(), metav1.ListOptions{})
@@ -193,7 +193,7 @@ func TestWithoutNamespacesOneServerRunsAndTheCommandSaysWhy(t *testing.T) {
 		Cloneflags:  syscall.CLONE_NEWUSER,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
-	}, "--servers=3")
+	}, "--servers=3", "--allow-all")
 	client := c.ready(t)
 	if _, err := client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Error(err)

@@ -37,6 +37,7 @@ type options struct {
 	emulatedVersion   string
 	featureGates      map[string]bool
 	runtimeConfig     []string
+	allowAll          bool
 	sampleServer      bool
 	controllerManager bool
 	dir               string
@@ -64,6 +65,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(
 		&o.runtimeConfig, "runtime-config", o.runtimeConfig, "Runtime configuration of every API server, as api/all=true.",
 	)
+	fs.BoolVar(&o.allowAll, "allow-all", o.allowAll,
+		"Let everybody do everything, instead of what RBAC says. The API servers start in half the time.")
 	fs.BoolVar(
 		&o.sampleServer, "sample-apiserver", o.sampleServer, "Run k8s.io/sample-apiserver as an aggregated API server too.",
 	)
@@ -120,7 +123,7 @@ func (o *options) binaries() []string {
 func (o *options) config() controlplane.Config {
 	cfg := controlplane.Config{Dir: o.dir}
 	for range o.servers {
-		s := controlplane.Server{FeatureGates: o.featureGates, RuntimeConfig: o.runtimeConfig}
+		s := controlplane.Server{FeatureGates: o.featureGates, RuntimeConfig: o.runtimeConfig, AllowAll: o.allowAll}
 		if o.storageVersionAPI {
 			s = controlplane.StorageVersionAPI(s)
 		}
