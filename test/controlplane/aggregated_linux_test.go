@@ -32,7 +32,8 @@ import (
 func TestAnAggregatedServerAndControllersRunBesideTheServers(t *testing.T) {
 	t.Parallel()
 	cp := Start(t, Config{Servers: make([]Server, 1), Hosts: true})
-	_, err := cp.StartControllerManager("controllers")
+	_, err := cp.StartControllerManager("controllers",
+		"--controllers=serviceaccount-controller,serviceaccount-token-controller")
 	must(t, err)
 	sample, err := cp.StartSampleServer(t.Context(), "aggregated")
 	must(t, err)
