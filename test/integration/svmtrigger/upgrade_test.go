@@ -286,7 +286,7 @@ type writer struct {
 }
 
 const (
-	writerInterval = time.Second
+	writerInterval = 2 * time.Second
 	writerTimeout  = 2 * time.Second
 )
 
