@@ -32,13 +32,13 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
-// testServersBehindALoadBalancer has three servers that advertise the address of their load balancer, so that there is
-// one endpoint. One of them is upgraded and taken back. Then the balancer leads to another one only.
+// testServersBehindALoadBalancer has two servers that advertise the address of their load balancer, so that there is
+// one endpoint. One of them is upgraded and taken back. Then the balancer leads to the other one only.
 func testServersBehindALoadBalancer(t *testing.T) {
 	spec := oldServer()
 	spec.AllowAll = true
 	cp := controlplane.Start(t, controlplane.Config{
-		AdvertiseBalancer: true, Servers: []controlplane.Server{spec, spec, spec},
+		AdvertiseBalancer: true, Servers: []controlplane.Server{spec, spec},
 	})
 	c := useCluster(t, cp, cp.AdminConfig())
 	startJudge(t, c, policies, bindings, configMaps, flowSchema)

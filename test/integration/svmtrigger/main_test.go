@@ -32,8 +32,8 @@ func TestTrigger(t *testing.T) {
 		{Name: "CustomResources", Servers: 1, Run: onOne(
 			1, part{"TheJudgeConvicts", testTheJudgeConvicts}, part{"Definitions", testDefinitions}, part{"Reins", testReins},
 		)},
-		{Name: "Restarts", Servers: 3, Run: onOne(3, part{"Restarts", testRestarts})},
-		{Name: "ServersBehindALoadBalancer", Servers: 3, Run: testServersBehindALoadBalancer},
+		{Name: "Restarts", Servers: 2, Run: onOne(2, part{"Restarts", testRestarts})},
+		{Name: "ServersBehindALoadBalancer", Servers: 2, Run: testServersBehindALoadBalancer},
 		{Name: "Aggregated", Servers: 1, Run: testAggregatedServer},
 		{Name: "Installation", Servers: 1, Run: onOne(
 			1, part{"First", testFirstInstallation}, part{"Absence", testAbsence}, part{"IdleCost", testIdleCost},

@@ -53,17 +53,18 @@ func testRestarts(t *testing.T, c *cluster) {
 // their node is rebooted. What that server wrote is on record.
 func testNode(t *testing.T, c *cluster, leader *controlplane.Process) {
 	heir := c.startManager(t, "heir", framework.PatientElection...)
+	server := c.Servers()[1]
 	before, began := c.allStates(), c.mark(t)
 	framework.StopManager(t, leader)
 	framework.Eventually(t, soon, func(context.Context) error {
-		read := regexp.MustCompile("Read the discovery documents .*" + regexp.QuoteMeta(c.Servers()[2].Address()))
+		read := regexp.MustCompile("Read the discovery documents .*" + regexp.QuoteMeta(server.Address()))
 		if !read.MatchString(heir.Log()) {
 			return errors.New("the heir has not read from the server")
 		}
 		return nil
 	})
 	time.Sleep(confirmation)
-	c.staysTheSame(t, before, began, c.timedRestart(t, c.Servers()[2], nil))
+	c.staysTheSame(t, before, began, c.timedRestart(t, server, nil))
 }
 
 // testPublishing switches the StorageVersion API on, server by server, so that the evidence comes from elsewhere.
