@@ -42,8 +42,8 @@ const confirmation = 15 * time.Second
 func testRestarts(t *testing.T, c *cluster) {
 	startJudge(t, c, configMaps, flowSchema)
 	startMigrator(t, c)
-	leader := c.startManager(t, "leader", framework.PatientElection...)
-	framework.Eventually(t, soon, func(context.Context) error { return c.everythingMigrated() })
+	leader := c.startManager(t, "leader", append(framework.PatientElection, onlyChosen)...)
+	framework.Eventually(t, soon, func(context.Context) error { return c.everythingKnown() })
 
 	t.Run("a node goes with its server and its leader", func(t *testing.T) { testNode(t, c, leader) })
 	t.Run("all servers begin to publish storage versions", func(t *testing.T) { testPublishing(t, c) })
@@ -52,7 +52,7 @@ func testRestarts(t *testing.T, c *cluster) {
 // testNode stops the leader, and a server when the next leader has just seen it for the first time, as they end when
 // their node is rebooted. What that server wrote is on record.
 func testNode(t *testing.T, c *cluster, leader *controlplane.Process) {
-	heir := c.startManager(t, "heir", framework.PatientElection...)
+	heir := c.startManager(t, "heir", append(framework.PatientElection, onlyChosen)...)
 	server := c.Servers()[1]
 	before, began := c.allStates(), c.mark(t)
 	framework.StopManager(t, leader)
@@ -122,7 +122,7 @@ func (c *cluster) staysTheSame(
 	})
 	if err := c.nothingDoubted(before, since); err != nil {
 		t.Logf("a restart took so long that states were doubted: %v", err)
-		framework.Eventually(t, soon, func(context.Context) error { return c.everythingMigrated() })
+		framework.Eventually(t, soon, func(context.Context) error { return c.everythingKnown() })
 	}
 }
 

@@ -18,6 +18,7 @@ package svmtrigger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -26,6 +27,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -72,11 +74,11 @@ func testUpgrade(
 	c = startCluster(t, spec, spec, spec)
 	startJudge(t, c, policies, bindings, configMaps, flowSchema)
 	startMigrator(t, c)
-	c.startManager(t, "manager")
+	c.startManager(t, "manager", onlyChosen)
 	started = time.Now()
 	w := startWriter(t, c.Servers()...)
 
-	framework.Eventually(t, soon, func(context.Context) error { return c.everythingMigrated() })
+	framework.Eventually(t, soon, func(context.Context) error { return c.everythingKnown() })
 	for _, r := range []resource{policies, bindings} {
 		if err := c.migrated(r, "v1beta1"); err != nil {
 			t.Fatal(err)
@@ -235,20 +237,46 @@ func (c *cluster) upgraded(version string) error {
 	return nil
 }
 
+// fewestStates is less than how many states any cluster has.
+const fewestStates = 50
+
 // everythingMigrated complains unless there are states and all of them are migrated, but those whose objects expire.
 func (c *cluster) everythingMigrated() error {
 	var resources []schema.GroupResource
 	for name := range c.allStates() {
 		resources = append(resources, schema.ParseGroupResource(name))
 	}
-	const fewest = 50
-	if len(resources) < fewest {
+	if len(resources) < fewestStates {
 		return fmt.Errorf("there are only %d states", len(resources))
 	}
 	return c.allMigrated(resources)
 }
 
-// othersUntouched wants that no other resource that was migrated before is migrated again, or was ever doubted.
+// chosen are the resources that are migrated where there are several servers. All others are only observed: each
+// doubt begins an epoch, whether a resource is chosen or not.
+var chosen = []resource{policies, bindings, configMaps, flowSchema}
+
+var onlyChosen = fmt.Sprintf("--auto-migrate=%s,%s,%s,%s", policies, bindings, configMaps, flowSchema)
+
+// everythingKnown complains unless there are states, all of them say that the servers agree, and the chosen resources
+// are migrated.
+func (c *cluster) everythingKnown() error {
+	states := c.allStates()
+	if len(states) < fewestStates {
+		return fmt.Errorf("there are only %d states", len(states))
+	}
+	var errs []error
+	for name := range states {
+		r := resource{GroupResource: schema.ParseGroupResource(name)}
+		errs = append(errs, c.says(r, v1alpha1.StorageStateAgreed, metav1.ConditionTrue))
+	}
+	for _, r := range chosen {
+		errs = append(errs, c.allMigrated([]schema.GroupResource{r.GroupResource}))
+	}
+	return errors.Join(errs...)
+}
+
+// othersUntouched wants that no other resource is migrated, or was ever doubted.
 func (c *cluster) othersUntouched(t *testing.T, since int64) {
 	t.Helper()
 	changed := []string{policies.String(), bindings.String()}
@@ -260,11 +288,10 @@ func (c *cluster) othersUntouched(t *testing.T, since int64) {
 			continue
 		}
 		first, last := c.stateAt(name, since), writes[len(writes)-1].state
-		gr := schema.ParseGroupResource(name)
-		if !isSecondName(gr) && first != nil && covers(first, v1alpha1.Unknown) {
-			continue // One that only new servers serve may not have been migrated before they left.
+		if first != nil && meta.IsStatusConditionFalse(first.Status.Conditions, v1alpha1.StorageStateServed) {
+			continue // New servers, which had left again, are the only ones to serve it.
 		}
-		migrations := c.migrationsOf(gr, since)
+		migrations := c.migrationsOf(schema.ParseGroupResource(name), since)
 		if len(migrations) > 0 || first != nil && first.Status.Epoch != last.Status.Epoch {
 			touched = append(touched, name)
 		}
