@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -38,18 +39,22 @@ func testLeaderChange(t *testing.T) {
 	c := useCluster(t, cp, cp.AdminConfig())
 	startJudge(t, c, configMaps, flowSchema)
 	startMigrator(t, c)
-	expected := migratable(t, c)
+	const resources = 24
+	expected := migratable(t, c)[:resources]
+	args := slices.Clone(framework.QuickElection)
+	for _, gr := range expected {
+		args = append(args, "--auto-migrate="+gr.String())
+	}
 
 	quarter := c.letCreate(t, len(expected)/4)
-	leader := c.startManagerAt(t, quarter.Config(framework.ManagerUser, framework.Masters), "first-leader",
-		framework.QuickElection...)
+	leader := c.startManagerAt(t, quarter.Config(framework.ManagerUser, framework.Masters), "first-leader", args...)
 	framework.Eventually(t, soon, func(context.Context) error {
 		if len(c.allStates()) == 0 {
 			return errors.New("the first leads not")
 		}
 		return nil
 	})
-	c.startManager(t, "heir", framework.QuickElection...)
+	c.startManager(t, "heir", args...)
 	framework.Eventually(t, soon, func(context.Context) error {
 		if created := len(c.migrationsAfter(0)); created < len(expected)/4 {
 			return fmt.Errorf("only %d migrations are created", created)
