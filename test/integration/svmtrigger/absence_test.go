@@ -41,7 +41,11 @@ func testAbsence(t *testing.T, c *cluster) {
 	startJudge(t, c, append(all, configMaps, flowSchema)...)
 	startMigrator(t, c)
 	first := c.startManager(t, "first")
-	framework.Eventually(t, soon, func(context.Context) error { return c.everythingMigrated() })
+	for _, r := range all {
+		framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+	}
+	expected := migratable(t, c)
+	framework.Eventually(t, soon, func(context.Context) error { return c.allMigrated(expected) })
 	before := c.allStates()
 	framework.StopManager(t, first)
 
@@ -54,7 +58,7 @@ func testAbsence(t *testing.T, c *cluster) {
 	c.createStoredAs(t, often, "between", "v2")
 	c.setStoredVersions(t, often, "v2")
 	c.flip(t, often, "v1")
-	c.startManager(t, "second")
+	second := c.startManager(t, "second")
 
 	framework.Eventually(t, soon, func(context.Context) error { return c.lists(once, once.hashes("v1", "v2")) })
 	framework.Eventually(t, soon, func(context.Context) error {
@@ -82,6 +86,7 @@ func testAbsence(t *testing.T, c *cluster) {
 			}
 		}
 	}
+	framework.StopManager(t, second)
 }
 
 // ageHeartbeat makes the last heartbeat of a state that much older.

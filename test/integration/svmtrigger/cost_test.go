@@ -79,7 +79,7 @@ func testIdleCost(t *testing.T, c *cluster) {
 	framework.StopManager(t, quick)
 
 	warm := time.Now()
-	c.startManager(t, "manager", noMigrations)
+	manager := c.startManager(t, "manager", noMigrations)
 	framework.During(t, startWindow, func(context.Context) error { return c.nothingDoubted(before, began) })
 	start := c.requestsOf(t, framework.ManagerUser, warm, time.Now())
 	t.Logf("the start of a manager costs %s", describe(start))
@@ -99,6 +99,7 @@ func testIdleCost(t *testing.T, c *cluster) {
 	if ours >= theirs/4 {
 		t.Errorf("an idle trigger sends %.0f requests an hour, not less than a quarter of the %.0f of polling", ours, theirs)
 	}
+	framework.StopManager(t, manager)
 }
 
 // idle counts the requests of a window, without the watches that clients begin anew in it.

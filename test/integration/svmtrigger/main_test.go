@@ -35,9 +35,7 @@ func TestTrigger(t *testing.T) {
 		{Name: "Restarts", Servers: 2, Run: onOne(2, part{"Restarts", testRestarts})},
 		{Name: "ServersBehindALoadBalancer", Servers: 2, Run: testServersBehindALoadBalancer},
 		{Name: "Aggregated", Servers: 1, Run: testAggregatedServer},
-		{Name: "Installation", Servers: 1, Run: onOne(
-			1, part{"First", testFirstInstallation}, part{"Absence", testAbsence}, part{"IdleCost", testIdleCost},
-		)},
+		{Name: "Installation", Servers: 1, Run: testInstallation},
 		{Name: "Unread", Servers: 1, Run: onOne(1, part{"Unread", testUnread})},
 		{Name: "LeaderChange", Servers: 1, Run: testLeaderChange},
 	})

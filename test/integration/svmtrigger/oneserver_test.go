@@ -35,6 +35,17 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
+// testInstallation has parts that go on with the states of those before them, because it takes a manager many requests
+// to make them. So each part stops its managers itself.
+func testInstallation(t *testing.T) {
+	c := startCluster(t)
+	for _, one := range []part{{"First", testFirstInstallation}, {"Absence", testAbsence}, {"IdleCost", testIdleCost}} {
+		if !t.Run(one.name, func(t *testing.T) { one.run(t, c) }) {
+			return
+		}
+	}
+}
+
 // testFirstInstallation is what an administrator of one API server sees in the first minutes.
 func testFirstInstallation(t *testing.T, c *cluster) {
 	startJudge(t, c, configMaps, flowSchema)
@@ -42,7 +53,7 @@ func testFirstInstallation(t *testing.T, c *cluster) {
 	t.Logf("%d resources can be migrated", len(expected))
 
 	began := time.Now()
-	c.startManager(t, "manager")
+	manager := c.startManager(t, "manager")
 	framework.Eventually(t, soon, func(context.Context) error { return c.haveStates(expected) })
 	t.Logf("all states are there %v after the start of the manager", time.Since(began).Round(time.Millisecond))
 	for name, writes := range c.firstRecords() {
@@ -69,6 +80,7 @@ func testFirstInstallation(t *testing.T, c *cluster) {
 			t.Errorf("%d migrations of %s, want %d", len(got), gr, want)
 		}
 	}
+	framework.StopManager(t, manager)
 }
 
 // allQueued complains unless every resource has a migration that its state names and that has not begun.

@@ -237,21 +237,6 @@ func (c *cluster) upgraded(version string) error {
 	return nil
 }
 
-// fewestStates is less than how many states any cluster has.
-const fewestStates = 50
-
-// everythingMigrated complains unless there are states and all of them are migrated, but those whose objects expire.
-func (c *cluster) everythingMigrated() error {
-	var resources []schema.GroupResource
-	for name := range c.allStates() {
-		resources = append(resources, schema.ParseGroupResource(name))
-	}
-	if len(resources) < fewestStates {
-		return fmt.Errorf("there are only %d states", len(resources))
-	}
-	return c.allMigrated(resources)
-}
-
 // chosen are the resources that are migrated where there are several servers. All others are only observed: each
 // doubt begins an epoch, whether a resource is chosen or not.
 var chosen = []resource{policies, bindings, configMaps, flowSchema}
@@ -262,7 +247,8 @@ var onlyChosen = fmt.Sprintf("--auto-migrate=%s,%s,%s,%s", policies, bindings, c
 // are migrated.
 func (c *cluster) everythingKnown() error {
 	states := c.allStates()
-	if len(states) < fewestStates {
+	const fewest = 50
+	if len(states) < fewest {
 		return fmt.Errorf("there are only %d states", len(states))
 	}
 	var errs []error
