@@ -46,7 +46,7 @@ type Cluster struct {
 	Extensions  apiextensions.Interface
 	Migration   versioned.Interface
 
-	part *testing.T // that uses the control plane now, if it is used by parts
+	part *testing.T // that uses the control plane now, or was the last to, if it is used by parts
 }
 
 // Use makes clients of cfg for a control plane.

@@ -47,25 +47,22 @@ func (c *Cluster) StartManager(t *testing.T, p Process) (process *controlplane.P
 	return process, port
 }
 
-// Part runs one of several tests on this control plane, because each start of one costs seconds. The migrations and
-// states end with it. Names of resources must differ. It reports whether another part may follow: a part that failed
+// Part runs one of several tests on this control plane, because each start of one costs seconds. It begins without
+// the migrations and states of the part before it. Names of resources must differ. It reports whether another part may follow: a part that failed
 // may have left the servers as no other expects them.
 func (c *Cluster) Part(t *testing.T, name string, run func(t *testing.T)) bool {
 	t.Helper()
-	passed := t.Run(name, func(t *testing.T) {
+	if c.part != nil {
+		all := metav1.ListOptions{}
+		if err := c.Migrations().DeleteCollection(t.Context(), metav1.DeleteOptions{}, all); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.States().DeleteCollection(t.Context(), metav1.DeleteOptions{}, all); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return t.Run(name, func(t *testing.T) {
 		c.part = t
 		run(t)
 	})
-	c.part = nil
-	if !passed {
-		return false
-	}
-	all := metav1.ListOptions{}
-	if err := c.Migrations().DeleteCollection(t.Context(), metav1.DeleteOptions{}, all); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.States().DeleteCollection(t.Context(), metav1.DeleteOptions{}, all); err != nil {
-		t.Fatal(err)
-	}
-	return true
 }
