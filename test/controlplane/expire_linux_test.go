@@ -32,9 +32,7 @@ import (
 
 var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 
-func TestContinueTokensExpire(t *testing.T) {
-	t.Parallel()
-	cp := Start(t, Config{Servers: []Server{{AllowAll: true}}})
+func testContinueTokensExpire(t *testing.T, cp *ControlPlane) {
 	client := clientFor(t, cp.AdminConfig()).CoreV1().ConfigMaps("default")
 	pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	if err := cp.ExpireContinueTokens(t.Context(), pods); err == nil {

@@ -33,6 +33,7 @@ import (
 func TestOneServer(t *testing.T) {
 	t.Parallel()
 	cp := Start(t, Config{Servers: []Server{{AllowAll: true}}})
+	t.Run("continue tokens expire", func(t *testing.T) { testContinueTokensExpire(t, cp) })
 	t.Run("what cannot be read is there", func(t *testing.T) { testWhatCannotBeReadIsThere(t, cp) })
 	t.Run("children end with their program", func(t *testing.T) { testChildrenEndWithTheirProgram(t, cp) })
 	t.Run("what an interceptor does", func(t *testing.T) { testWhatAnInterceptorDoes(t, cp) })
@@ -42,10 +43,10 @@ func TestOneServer(t *testing.T) {
 // finds nothing stale must have seen everything.
 func testWhatCannotBeReadIsThere(t *testing.T, cp *ControlPlane) {
 	for _, name := range []string{"one", "two"} {
-		_, err := cp.Etcd().Client().Put(t.Context(), "/registry/example.com/oxen/default/"+name, "\xd9\xd9\xf7\xa1")
+		_, err := cp.Etcd().Client().Put(t.Context(), "/registry/sealed.example.com/oxen/default/"+name, "\xd9\xd9\xf7\xa1")
 		must(t, err)
 	}
-	objects, err := cp.Stored(t.Context(), schema.GroupResource{Group: "example.com", Resource: "oxen"})
+	objects, err := cp.Stored(t.Context(), schema.GroupResource{Group: "sealed.example.com", Resource: "oxen"})
 	if err != nil {
 		t.Fatal(err)
 	}
