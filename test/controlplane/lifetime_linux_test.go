@@ -38,10 +38,10 @@ const (
 
 	// These are control planes.
 	onHosts    = "hosts"
-	onLoopback = "loopback"
 	unprepared = "unprepared"
 	// These have programs that do nothing.
 	inNamespaces = "namespaces"
+	withoutHosts = "loopback"
 	panicking    = "panicking"
 
 	nobody = 65534
@@ -63,13 +63,12 @@ func beVictim(shape string) {
 		err = EnterNamespaces()
 	}
 	if err == nil {
-		if shape == inNamespaces || shape == panicking {
-			err = report.startSleepers()
-		} else {
+		if shape == onHosts || shape == unprepared {
 			err = report.startControlPlane(Config{
-				BinDir: os.Getenv(victimBinEnv), Hosts: shape != onLoopback,
-				Servers: []Server{{AllowAll: true}}, Environment: CollectLate,
+				BinDir: os.Getenv(victimBinEnv), Hosts: true, Servers: []Server{{AllowAll: true}}, Environment: CollectLate,
 			})
+		} else {
+			err = report.startSleepers()
 		}
 	}
 	if err != nil {
@@ -163,14 +162,13 @@ func TestNothingOutlivesTheProcess(t *testing.T) {
 		name, shape string
 		end         func(t *testing.T, v *victim)
 	}{
-		{"kill -9 of a process with hosts", onHosts, killProcess},
 		{"kill -9 of the run inside of the namespaces", inNamespaces, func(t *testing.T, v *victim) {
 			must(t, syscall.Kill(v.report.Pids[0], syscall.SIGKILL))
 		}},
 		{"an interrupt that nobody handles", inNamespaces, func(t *testing.T, v *victim) {
 			must(t, v.cmd.Process.Signal(os.Interrupt))
 		}},
-		{"kill -9 of a process with a server on loopback", onLoopback, killProcess},
+		{"kill -9 of a process without hosts", withoutHosts, killProcess},
 		{"a panic", panicking, func(t *testing.T, v *victim) { must(t, v.stdin.Close()) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -179,21 +177,27 @@ func TestNothingOutlivesTheProcess(t *testing.T) {
 			if v.report.Error != "" {
 				t.Fatal(v.report.Error)
 			}
-			for _, pid := range v.report.Pids {
-				if err := gone(pid); err == nil {
-					t.Fatalf("process %d was gone before its time", pid)
-				}
-			}
-			tc.end(t, v)
-			eventually(t, "every process is gone", func(context.Context) error {
-				var errs []error
-				for _, pid := range v.report.Pids {
-					errs = append(errs, gone(pid))
-				}
-				return errors.Join(errs...)
-			})
+			nothingOutlives(t, v, tc.end)
 		})
 	}
+}
+
+// nothingOutlives ends a victim and waits for the end of all that it started.
+func nothingOutlives(t *testing.T, v *victim, end func(t *testing.T, v *victim)) {
+	t.Helper()
+	for _, pid := range v.report.Pids {
+		if err := gone(pid); err == nil {
+			t.Fatalf("process %d was gone before its time", pid)
+		}
+	}
+	end(t, v)
+	eventually(t, "every process is gone", func(context.Context) error {
+		var errs []error
+		for _, pid := range v.report.Pids {
+			errs = append(errs, gone(pid))
+		}
+		return errors.Join(errs...)
+	})
 }
 
 func TestHostsWithoutPreparationAreRefusedWithAdvice(t *testing.T) {
@@ -204,6 +208,7 @@ func TestHostsWithoutPreparationAreRefusedWithAdvice(t *testing.T) {
 	}
 }
 
+// TestAnybodyMayHaveHosts runs a control plane on hosts as a user who is not root, and kills its process.
 func TestAnybodyMayHaveHosts(t *testing.T) {
 	t.Parallel()
 	var attributes *syscall.SysProcAttr
@@ -220,6 +225,8 @@ func TestAnybodyMayHaveHosts(t *testing.T) {
 		}
 	case v.report.Error != "":
 		t.Error(v.report.Error)
+	default:
+		nothingOutlives(t, v, killProcess)
 	}
 }
 
