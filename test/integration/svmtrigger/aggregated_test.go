@@ -43,8 +43,7 @@ func aggregated(plural, kind string) resource {
 }
 
 // testAggregatedServer has resources of an aggregated server, whose discovery fails later.
-func testAggregatedServer(t *testing.T) {
-	c := startCluster(t, controlplane.Server{})
+func testAggregatedServer(t *testing.T, c *cluster) {
 	sample, err := c.StartSampleServer(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)

@@ -31,10 +31,10 @@ func TestTrigger(t *testing.T) {
 		{Name: "UpgradeSeenInDiscovery", Servers: 3, Run: testUpgradeSeenInDiscovery},
 		{Name: "CustomResources", Servers: 1, Run: onOne(
 			1, part{"TheJudgeConvicts", testTheJudgeConvicts}, part{"Definitions", testDefinitions}, part{"Reins", testReins},
+			part{"Aggregated", testAggregatedServer},
 		)},
 		{Name: "Restarts", Servers: 2, Run: onOne(2, part{"Restarts", testRestarts})},
 		{Name: "ServersBehindALoadBalancer", Servers: 2, Run: testServersBehindALoadBalancer},
-		{Name: "Aggregated", Servers: 1, Run: testAggregatedServer},
 		{Name: "Installation", Servers: 1, Run: testInstallation},
 		{Name: "Unread", Servers: 1, Run: onOne(1, part{"Unread", testUnread})},
 		{Name: "LeaderChange", Servers: 1, Run: testLeaderChange},
