@@ -37,9 +37,9 @@ import (
 func TestOneServerOnLoopbackFromStartToEnd(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
-	cp := Start(t, Config{Servers: []Server{
-		{Name: "only", ExtraArgs: []string{"--service-cluster-ip-range=10.97.0.0/16"}},
-	}})
+	spec := storedServer()
+	spec.Name, spec.ExtraArgs = "only", []string{"--service-cluster-ip-range=10.97.0.0/16"}
+	cp := Start(t, Config{Servers: []Server{spec}})
 	t.Logf("one server was ready after %v", time.Since(began).Round(time.Millisecond))
 	server := cp.Servers()[0]
 	client := clientFor(t, cp.AdminConfig())
@@ -70,6 +70,7 @@ func TestOneServerOnLoopbackFromStartToEnd(t *testing.T) {
 			}
 		}
 	})
+	t.Run("what etcd has can be told", func(t *testing.T) { testStored(t, cp) })
 	t.Run("it comes back after kill -9 of itself and of etcd, with its data", func(t *testing.T) {
 		marker := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "marker", Namespace: "default"}}
 		_, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), marker, metav1.CreateOptions{})
