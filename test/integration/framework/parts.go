@@ -47,9 +47,9 @@ func (c *Cluster) StartManager(t *testing.T, p Process) (process *controlplane.P
 	return process, port
 }
 
-// Part runs one of several tests on this control plane, because each start of one costs seconds. It begins without
-// the migrations and states of the part before it. Names of resources must differ. It reports whether another part may follow: a part that failed
-// may have left the servers as no other expects them.
+// Part runs one of several tests on this control plane, because each start of one costs seconds. It begins without the
+// migrations and states of the part before it. Names of resources must differ. It reports whether another part may
+// follow: a part that failed may have left the servers as no other expects them.
 func (c *Cluster) Part(t *testing.T, name string, run func(t *testing.T)) bool {
 	t.Helper()
 	if c.part != nil {
