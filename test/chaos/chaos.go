@@ -108,12 +108,9 @@ func Run(ctx context.Context, config Config) (*report.Report, error) {
 	return made, errors.Join(err, judged, s.Close())
 }
 
-// managerArgs are flags that differ between seeds: managers that look how busy the servers are, and those that do not.
+// managerArgs are flags of the second manager, which does not look how busy the servers are. The first one does.
 func managerArgs(seed uint64) []string {
 	random := rand.New(rand.NewPCG(seed, 1))
-	if random.IntN(2) == 0 {
-		return nil
-	}
 	return []string{"--unpaced-rewrites", fmt.Sprintf("--max-rewrites-per-second=%d", 10+random.IntN(40))}
 }
 

@@ -70,7 +70,7 @@ rules:
 type Config struct {
 	// Manager is the path of the manager's program.
 	Manager string
-	// ManagerArgs are flags besides those that every run has.
+	// ManagerArgs are flags that only the second manager has.
 	ManagerArgs []string
 	// Dir is where logs and data go. It must be empty or absent.
 	Dir  string
@@ -170,8 +170,8 @@ func (c *Cluster) makeNodes() error {
 			Name: server.Name(), Host: host, process: server.Process, start: func() error { return server.Restart(nil) },
 		})
 	}
-	for i := range 2 {
-		node, err := c.newManager(fmt.Sprintf("manager-%d", i+1))
+	for i, args := range [][]string{nil, c.config.ManagerArgs} {
+		node, err := c.newManager(fmt.Sprintf("manager-%d", i+1), args...)
 		if err != nil {
 			return err
 		}
@@ -180,7 +180,7 @@ func (c *Cluster) makeNodes() error {
 	return nil
 }
 
-func (c *Cluster) newManager(name string) (*Node, error) {
+func (c *Cluster) newManager(name string, args ...string) (*Node, error) {
 	host, err := c.Host(name)
 	if err != nil {
 		return nil, err
@@ -197,7 +197,7 @@ func (c *Cluster) newManager(name string) (*Node, error) {
 			"--settle-period=" + Settle.String(), "--poll-interval=10s",
 			"--auto-migrate=*." + model.Group + ",configmaps,secrets," + model.Policies.GroupResource.String(),
 			fmt.Sprintf("--migration-chunk-size=%d", ChunkSize), fmt.Sprintf("--max-concurrent-rewrites=%d", Workers),
-		}, c.config.ManagerArgs...),
+		}, args...),
 	}
 	var mu sync.Mutex
 	var process *controlplane.Process

@@ -121,7 +121,7 @@ func (r *Report) JSON(w io.Writer) error {
 
 // Text writes the report for people.
 func (r *Report) Text(w io.Writer) {
-	fmt.Fprintf(w, "seed %d, %d s from %s, managers run with %v\n", r.Seed, r.Seconds, r.Start, r.ManagerArgs)
+	fmt.Fprintf(w, "seed %d, %d s from %s, the second manager runs with %v\n", r.Seed, r.Seconds, r.Start, r.ManagerArgs)
 	fmt.Fprintf(w, "\n%-32s %5s %7s %8s\n", "fault or change", "times", "failed", "seconds")
 	for _, kind := range slices.Sorted(maps.Keys(r.Faults)) {
 		count := r.Faults[kind]
