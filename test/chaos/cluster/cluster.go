@@ -193,7 +193,7 @@ func (c *Cluster) newManager(name string, args ...string) (*Node, error) {
 		Name: name, Path: c.config.Manager, Host: name, Env: []string{"GOGC=400"},
 		Args: append([]string{
 			"--kubeconfig=" + kubeconfig, "--secure-port=0", "-v=2",
-			"--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=6s", "--leader-elect-retry-period=500ms",
+			"--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=6s", "--leader-elect-retry-period=1s",
 			"--settle-period=" + Settle.String(), "--poll-interval=10s",
 			"--auto-migrate=*." + model.Group + ",configmaps,secrets," + model.Policies.GroupResource.String(),
 			fmt.Sprintf("--migration-chunk-size=%d", ChunkSize), fmt.Sprintf("--max-concurrent-rewrites=%d", Workers),

@@ -83,7 +83,7 @@ func (c *cluster) startSVM() ([]*controlplane.Process, error) {
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
 		// A busy machine must not end it. A spec that kills it waits until its lease expires, so this is shorter than the
 		// patience of a spec.
-		"--leader-elect-lease-duration=60s", "--leader-elect-renew-deadline=50s", "--leader-elect-retry-period=1s",
+		"--leader-elect-lease-duration=60s", "--leader-elect-renew-deadline=50s", "--leader-elect-retry-period=3s",
 		"--auto-migrate=*,-*.admissionregistration.k8s.io", "--settle-period=2s", "-v=2")
 }
 
