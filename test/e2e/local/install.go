@@ -25,6 +25,10 @@ import (
 	"path/filepath"
 	"strings"
 
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/install"
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/e2e/implementations"
 	"sigs.k8s.io/svm-controller-manager/test/e2e/suite"
@@ -61,7 +65,11 @@ func (c *cluster) install(ctx context.Context) error {
 		return c.installKSVM(ctx)
 	}
 	c.identity = "system:svm-controller-manager"
-	c.start = c.startSVM
+	selection, err := allButBuiltIn(config)
+	if err != nil {
+		return err
+	}
+	c.start = func() ([]*controlplane.Process, error) { return c.startSVM(selection) }
 	if err := c.kubectl(ctx, "apply", "--server-side", "-k", overlay); err != nil {
 		return err
 	}
@@ -73,8 +81,25 @@ func (c *cluster) awaitDefinitions(ctx context.Context) error {
 		"storagestates.migration.k8s.io", "storageversionmigrations.migration.k8s.io")
 }
 
+// allButBuiltIn selects what is defined later for automatic migrations. No spec is about those of built-in resources.
+func allButBuiltIn(config *rest.Config) (string, error) {
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return "", fmt.Errorf("making a client: %w", err)
+	}
+	_, documents, err := client.ServerGroupsAndResources()
+	if err != nil {
+		return "", fmt.Errorf("reading the discovery documents: %w", err)
+	}
+	selection := "*"
+	for _, resource := range install.Resources(documents) {
+		selection += ",-" + resource.String()
+	}
+	return selection, nil
+}
+
 // startSVM starts the manager with the arguments of the static pod, and some that make it quicker.
-func (c *cluster) startSVM() ([]*controlplane.Process, error) {
+func (c *cluster) startSVM(selection string) ([]*controlplane.Process, error) {
 	port, err := controlplane.FreePort()
 	if err != nil {
 		return nil, err
@@ -84,7 +109,7 @@ func (c *cluster) startSVM() ([]*controlplane.Process, error) {
 		// A busy machine must not end it. A spec that kills it waits until its lease expires, so this is shorter than the
 		// patience of a spec.
 		"--leader-elect-lease-duration=60s", "--leader-elect-renew-deadline=50s", "--leader-elect-retry-period=3s",
-		"--auto-migrate=*,-*.admissionregistration.k8s.io", "--settle-period=2s", "-v=2")
+		"--auto-migrate="+selection, "--settle-period=2s", "-v=2")
 }
 
 func (c *cluster) startControllerManager() ([]*controlplane.Process, error) {
