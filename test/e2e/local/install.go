@@ -35,8 +35,9 @@ import (
 )
 
 const (
-	// usualControllers are those of kube-controller-manager that every cluster needs for the suite.
-	usualControllers = "namespace-controller,clusterrole-aggregation-controller,serviceaccount-token-controller"
+	// usualControllers are those of kube-controller-manager that every cluster needs for the suite. None empties
+	// namespaces: nothing in them outlives the control plane.
+	usualControllers = "clusterrole-aggregation-controller,serviceaccount-token-controller"
 	// migrating are those that migrate and collect garbage. The migrator works on the cache of the second one.
 	migrating = "storage-version-migrator-controller,garbage-collector-controller," +
 		"storageversion-garbage-collector-controller"
