@@ -141,7 +141,7 @@ e2e: e2e-binaries $(if $(CLUSTER),,test-binaries) ## Run the conformance suite; 
 .PHONY: e2e-quick
 e2e-quick: e2e-binaries
 	@hack/step.sh e2e hack/e2e.sh svm $(OUTPUT)/reports/svm '(REWRITE || KNOWLEDGE || SECURITY) && !Slow' '' \
-		--procs=4 --patience=10m
+		--procs=4 --patience=10m --objects=150
 
 .PHONY: e2e-binaries
 e2e-binaries:

@@ -110,7 +110,7 @@ func (c *cluster) startSVM(selection string) ([]*controlplane.Process, error) {
 		// A busy machine must not end it. A spec that kills it waits until its lease expires, so this is shorter than the
 		// patience of a spec.
 		"--leader-elect-lease-duration=60s", "--leader-elect-renew-deadline=50s", "--leader-elect-retry-period=3s",
-		"--auto-migrate="+selection, "--settle-period=2s", "-v=2")
+		"--auto-migrate="+selection, "--settle-period=2s", "--migration-chunk-size=50", "-v=2")
 }
 
 func (c *cluster) startControllerManager() ([]*controlplane.Process, error) {
