@@ -45,7 +45,7 @@ const (
 	// customRole has the rules of all roles that allow the manager a resource.
 	customRole       = "svm-controller-manager:custom"
 	aggregatedWithin = 10 * time.Minute
-	poll             = 200 * time.Millisecond
+	poll             = 500 * time.Millisecond
 )
 
 // SVM is svm-controller-manager, installed with its manifests.

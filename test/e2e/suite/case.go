@@ -40,7 +40,7 @@ import (
 )
 
 const (
-	poll           = 200 * time.Millisecond
+	poll           = 500 * time.Millisecond
 	suffixLength   = 8
 	groupDomain    = "conformance.example.com"
 	namespaceStart = "svm-conformance-"
