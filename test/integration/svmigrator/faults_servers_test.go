@@ -27,8 +27,6 @@ import (
 	"testing"
 	"time"
 
-	rbacv1 "k8s.io/api/rbac/v1"
-
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
@@ -47,10 +45,6 @@ func testEachKilled(t *testing.T, c *cluster) {
 		objects = 900
 		faults  = 3
 	)
-	// An API server that has just started refuses everything to a user with roles, but nothing to system:masters.
-	c.grant(t, framework.ManagerUser,
-		rbacv1.PolicyRule{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}},
-		rbacv1.PolicyRule{NonResourceURLs: []string{"*"}, Verbs: []string{"get"}})
 	s := c.stage(t, "wrecks", "Wreck", objects)
 	moments := newMoments(t)
 	gate, err := c.NewInterceptor("", nil)
