@@ -41,11 +41,12 @@ var flunders = schema.GroupResource{Group: controlplane.SampleGroup, Resource: "
 const flunderCount = 30
 
 // testAggregated migrates a resource of an aggregated server, of which nobody tells when it changes.
-func testAggregated(t *testing.T) {
-	c := startCluster(t, controlplane.Server{})
-	if _, err := c.StartSampleServer(t.Context(), ""); err != nil {
+func testAggregated(t *testing.T, c *cluster) {
+	sample, err := c.StartSampleServer(t.Context(), "")
+	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = sample.Stop() })
 	c.createFlunders(t)
 	c.storeAs(t, flunders, "v1beta1")
 	judge := c.judge(t, flunders)

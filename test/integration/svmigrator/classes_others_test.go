@@ -45,8 +45,7 @@ const (
 )
 
 // testOthersWrite migrates objects that others create, change and delete all the time.
-func testOthersWrite(t *testing.T) {
-	c := startCluster(t, controlplane.Server{})
+func testOthersWrite(t *testing.T, c *cluster) {
 	ledgers := newCustom("ledgers", "Ledger")
 	c.define(t, ledgers)
 	c.fill(t, ledgers, "ledger", ledgerCount)

@@ -44,12 +44,11 @@ const (
 )
 
 // testFullBehind has an aggregated server whose own etcd is full. Its migration waits, and another one does not.
-func testFullBehind(t *testing.T) {
+func testFullBehind(t *testing.T, c *cluster) {
 	const (
 		neighbours = 500
 		paced      = 100 * time.Second // With a pace that has fallen to its lowest, it takes longer.
 	)
-	c := startCluster(t, controlplane.Server{})
 	url := startEtcd(t, c.ControlPlane, "etcd-of-flunders", "--quota-backend-bytes=8388608")
 	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{url}})
 	if err != nil {

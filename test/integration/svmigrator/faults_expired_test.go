@@ -31,14 +31,19 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
+// testWithoutCache has a server that lists from etcd. So continue tokens expire at once, and not when the server's cache
+// looks at it; and a list takes as long as its conversion.
+func testWithoutCache(t *testing.T) {
+	c := startCluster(t, controlplane.Server{ExtraArgs: []string{"--watch-cache=false"}})
+	c.inTurn(t, part{"ExpiredToken", testExpiredToken}, part{"SlowList", testSlowList})
+}
+
 // testExpiredToken takes away the state of etcd that a migration lists, as the servers do every few minutes.
-func testExpiredToken(t *testing.T) {
+func testExpiredToken(t *testing.T, c *cluster) {
 	const (
 		objects   = 120
 		chunkSize = 20
 	)
-	// The tokens expire at once, and not when the server's cache looks at it.
-	c := startCluster(t, controlplane.Server{FeatureGates: map[string]bool{"ListFromCacheSnapshot": false}})
 	chunks := fmt.Sprintf("--migration-chunk-size=%d", chunkSize)
 	slowly := steadily(8, chunks) // so that it does not end before its token expires
 	manager := c.startManager(t, "manager", slowly...)

@@ -20,20 +20,17 @@ import (
 	"testing"
 	"time"
 
-	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 // testNetworkCut unplugs the manager's host. Nobody tells it: its connections are silent.
-func testNetworkCut(t *testing.T) {
+func testNetworkCut(t *testing.T, c *cluster) {
 	const (
 		objects = 250
 		cutFor  = 21 * time.Second
 		// underway is how long the server may take for what has arrived before the cut.
 		underway = 5 * time.Second
 	)
-	cp := controlplane.Start(t, controlplane.Config{Hosts: true, Servers: []controlplane.Server{{AllowAll: true}}})
-	c := useCluster(t, cp, cp.AdminConfig())
 	s := c.stage(t, "islands", "Island", objects)
 	manager := c.startProcess(t, framework.Process{
 		Name: "manager-1", Host: "manager-1", Config: c.Config(framework.ManagerUser, framework.Masters),
@@ -42,7 +39,7 @@ func testNetworkCut(t *testing.T) {
 	s.migrate(t)
 	s.writes.reach(t, objects/5+newMoments(t).IntN(objects/5), soon)
 
-	host, err := cp.Host("manager-1")
+	host, err := c.Host("manager-1")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,10 +26,9 @@ import (
 
 // testSlowList has a conversion webhook that takes its time for each object, and an API server that gives up on a
 // request after five seconds. A chunk of forty takes eight. The server lists from etcd, as all do that are too old to
-// list chunks from their caches, which they fill without such a limit.
-func testSlowList(t *testing.T) {
+// list chunks from their caches, which they fill without such a limit. The limit stays, so this is the last part.
+func testSlowList(t *testing.T, c *cluster) {
 	const objects = 40
-	c := startCluster(t, controlplane.Server{ExtraArgs: []string{"--watch-cache=false"}})
 	hook := webhook.Start(t, c.ListenAddress()).Conversion(webhook.SameFields)
 	snails := newCustom("snails", "Snail")
 	c.define(t, snails, convertedBy(hook))

@@ -32,8 +32,7 @@ import (
 const turnObjects = 250
 
 // testTurnsOfEvents takes migrations the ground from under their feet, several at the same time.
-func testTurnsOfEvents(t *testing.T) {
-	c := startCluster(t)
+func testTurnsOfEvents(t *testing.T, c *cluster) {
 	manager := c.startManager(t, "manager", steadily(12, "--concurrent-migrations=6", "--migration-chunk-size=50")...)
 	turns := []struct {
 		name, plural, kind string

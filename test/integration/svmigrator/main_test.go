@@ -40,15 +40,17 @@ func TestMigrator(t *testing.T) {
 			part{"WithTrigger", testWithTrigger}, part{"StorageMigrating", testStorageMigrating},
 			part{"Tidy", testTidy}, part{"InTreeMigrator", testInTreeMigrator},
 		)},
-		{Name: "Asked", Servers: 1, Run: onOne(part{"Asked", testAsked}, part{"TakenVersion", testTakenVersion})},
+		{Name: "Asked", Servers: 1, Run: onOne(
+			part{"Asked", testAsked}, part{"TurnsOfEvents", testTurnsOfEvents}, part{"TakenVersion", testTakenVersion},
+		)},
 		{Name: "People", Servers: 1, Run: onOne(
 			part{"MadeByHand", testMadeByHand},
 			part{"TogetherWithItsDefinition", testTogetherWithItsDefinition}, part{"OtherVersion", testOtherVersion},
 			part{"LostFields", testLostFields}, part{"AddedDefaults", testAddedDefaults},
-			part{"SchemaThatGetsAField", testSchemaThatGetsAField},
+			part{"SchemaThatGetsAField", testSchemaThatGetsAField}, part{"OthersWrite", testOthersWrite},
 		)},
 		{Name: "Killed", Servers: 1, Run: onHost(
-			part{"Manager", testManagerKilled}, part{"Each", testEachKilled},
+			part{"Manager", testManagerKilled}, part{"Each", testEachKilled}, part{"NetworkCut", testNetworkCut},
 		)},
 		{Name: "Answers", Servers: 1, Run: onHost(
 			part{"ServerPushesBack", testServerPushesBack}, part{"SuccessHeldBack", testSuccessHeldBack},
@@ -56,14 +58,11 @@ func TestMigrator(t *testing.T) {
 			part{"EndCannotBeWritten", testEndCannotBeWritten}, part{"StatusCannotBeWritten", testStatusCannotBeWritten},
 		)},
 		{Name: "SpaceInEtcd", Servers: 1, Run: testSpaceInEtcd},
-		{Name: "TurnsOfEvents", Servers: 1, Run: testTurnsOfEvents},
-		{Name: "NetworkCut", Servers: 1, Run: testNetworkCut},
-		{Name: "ExpiredToken", Servers: 1, Run: testExpiredToken},
-		{Name: "SlowList", Servers: 1, Run: testSlowList},
+		{Name: "WithoutCache", Servers: 1, Run: testWithoutCache},
 		{Name: "BuiltIn", Servers: 1, Run: testBuiltIn},
-		{Name: "Aggregated", Servers: 1, Run: testAggregated},
-		{Name: "FullBehind", Servers: 1, Run: testFullBehind},
+		{Name: "Aggregated", Servers: 1, Run: onOne(
+			part{"Migrated", testAggregated}, part{"FullBehind", testFullBehind},
+		)},
 		{Name: "Forbidden", Servers: 1, Run: testForbidden},
-		{Name: "OthersWrite", Servers: 1, Run: testOthersWrite},
 	})
 }
