@@ -38,7 +38,7 @@ var (
 
 const (
 	policyCount = 20
-	secretCount = 120
+	secretCount = 60
 )
 
 // testBuiltIn upgrades a server that writes policies in another encoding from then on, and secrets under another key.
@@ -46,7 +46,7 @@ func testBuiltIn(t *testing.T) {
 	c := startCluster(t, controlplane.Server{
 		EmulatedVersion: "1.36", RuntimeConfig: []string{"api/all=true"}, EncryptionConfig: samples.Encryption("key1"),
 	})
-	manager := c.startManager(t, "manager", "--migration-chunk-size=50")
+	manager := c.startManager(t, "manager", "--migration-chunk-size=25")
 	ofPolicies := c.Kube.AdmissionregistrationV1().MutatingAdmissionPolicies()
 	absent := schema.GroupVersionResource{Group: "absent.migration.test", Version: "v1", Resource: "absents"}
 	for i := range policyCount {
@@ -90,7 +90,7 @@ func testNewVersion(t *testing.T, c *cluster) {
 }
 
 // testNewKey wants every secret under the new key, though the encoding they are stored in is the one that they were
-// stored in before, and the old key needed by nobody afterwards.
+// stored in before. testKeys takes old keys away.
 func testNewKey(t *testing.T, c *cluster) {
 	judge := c.judge(t, secrets)
 	underKeys(t, c, map[string]int{"aescbc:v1:key1": secretCount})
@@ -102,20 +102,6 @@ func testNewKey(t *testing.T, c *cluster) {
 		t.Errorf("%d secrets are encrypted otherwise than before", len(changes.Encoded))
 	}
 	progress(t, m, v1alpha1.MigrationProgress{Rewritten: secretCount})
-
-	c.restart(t, func(s *controlplane.Server) { s.EncryptionConfig = samples.Encryption("key2") })
-	list, err := c.Kube.CoreV1().Secrets(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(list.Items) != secretCount {
-		t.Errorf("there are %d secrets", len(list.Items))
-	}
-	for i := range list.Items {
-		if name, says := list.Items[i].Name, string(list.Items[i].Data["name"]); says != name {
-			t.Errorf("without the old key %s is read as %q", name, says)
-		}
-	}
 
 	t.Run("nothing is left to do", func(t *testing.T) {
 		judge := c.judge(t, secrets)

@@ -31,8 +31,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
-// testWithoutCache has a server that lists from etcd. So continue tokens expire at once, and not when the server's cache
-// looks at it; and a list takes as long as its conversion.
+// testWithoutCache has a server that lists from etcd. So continue tokens expire at once, and not when the cache of the
+// server looks at it; and a list takes as long as its conversion.
 func testWithoutCache(t *testing.T) {
 	c := startCluster(t, controlplane.Server{ExtraArgs: []string{"--watch-cache=false"}})
 	c.inTurn(t, part{"ExpiredToken", testExpiredToken}, part{"SlowList", testSlowList})

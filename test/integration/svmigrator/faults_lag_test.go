@@ -50,8 +50,9 @@ type lagging struct {
 }
 
 func testLagging(t *testing.T) {
-	c := startCluster(t, controlplane.Server{}, controlplane.Server{})
-	l := &lagging{cluster: c, etcd: c.putProxyBefore(t, c.Servers()[1])}
+	cp := controlplane.Start(t, controlplane.Config{Hosts: true, Servers: []controlplane.Server{{AllowAll: true}}})
+	c := useCluster(t, cp, cp.AdminConfig())
+	l := &lagging{cluster: c, etcd: c.addServerBehindProxy(t)}
 	c.inTurn(t,
 		part{"server", func(t *testing.T, _ *cluster) { testLaggingServer(t, l) }},
 		part{"own server", func(t *testing.T, _ *cluster) { testOwnServerLags(t, l) }},
@@ -167,12 +168,13 @@ type etcdProxy struct {
 	held chan struct{} // closed when watches go on; nil while they do
 }
 
-// putProxyBefore restarts a server, so that it reaches etcd by way of a proxy.
-func (c *cluster) putProxyBefore(t *testing.T, server *controlplane.APIServer) *etcdProxy {
+// addServerBehindProxy starts a server that reaches etcd by way of a proxy. It serves candidates as well.
+func (c *cluster) addServerBehindProxy(t *testing.T) *etcdProxy {
 	t.Helper()
 	etcd := startEtcdProxy(t, c.ListenAddress(), strings.TrimPrefix(c.Etcd().URL(), "http://"))
-	if err := server.Restart(func(s *controlplane.Server) {
-		s.ExtraArgs = append(s.ExtraArgs, "--etcd-servers=http://"+etcd.address)
+	if _, err := c.AddServer(t.Context(), controlplane.Server{
+		AllowAll: true, RuntimeConfig: []string{servesCandidates},
+		ExtraArgs: []string{"--etcd-servers=http://" + etcd.address},
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -31,19 +31,14 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
+var candidates = schema.GroupVersionResource{Group: "coordination.k8s.io", Resource: "leasecandidates"}
+
+// servesCandidates is an element of --runtime-config.
+const servesCandidates = "coordination.k8s.io/v1beta1=true"
+
 // testServedByAnotherServer has the server that the manager does not use serve one more resource, as a server of the
 // next release does in a rolling upgrade. The migration waits until the manager's own server serves it as well.
 func testServedByAnotherServer(t *testing.T, c *lagging) {
-	candidates := schema.GroupVersionResource{Group: "coordination.k8s.io", Resource: "leasecandidates"}
-	serve := func(server *controlplane.APIServer) {
-		err := server.Restart(func(s *controlplane.Server) {
-			s.RuntimeConfig = append(s.RuntimeConfig, candidates.Group+"/v1beta1=true")
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	serve(c.Servers()[1])
 	c.startProcess(t, framework.Process{
 		Name: "manager", Config: c.Servers()[0].Config(framework.ManagerUser, framework.Masters),
 	})
@@ -62,7 +57,7 @@ func testServedByAnotherServer(t *testing.T, c *lagging) {
 		}
 		return nil
 	})
-	serve(c.Servers()[0])
+	c.restart(t, func(s *controlplane.Server) { s.RuntimeConfig = append(s.RuntimeConfig, servesCandidates) })
 	if m := c.ended(t, "ahead", soon); condition(m, v1alpha1.MigrationSucceeded) == nil {
 		t.Errorf("it has not succeeded: %s", words(m))
 	}
