@@ -42,7 +42,6 @@ func testTurnsOfEvents(t *testing.T, c *cluster) {
 		{"the definition stores the old version again", "waverers", "Waverer", definitionFlipsBack},
 		{"the definition changes to and fro", "shakers", "Shaker", definitionFlipsToAndFro},
 		{"the version in use is not served any more", "retirees", "Retiree", versionNotServed},
-		{"a second migration of the resource", "twins", "Twin", secondMigration},
 	}
 	var scenes []*scene
 	for _, turn := range turns {
@@ -131,35 +130,6 @@ func definitionDeleted(t *testing.T, s *scene) {
 	if condition(m, v1alpha1.MigrationSucceeded) == nil || p == nil || p.Gone == 0 && p.Rewritten < turnObjects {
 		mustFail(t, m, v1alpha1.MigrationReasonResourceNotServed)
 	}
-}
-
-// secondMigration has two migrations at the same time, of which the second finds nothing to do.
-func secondMigration(t *testing.T, s *scene) {
-	const second = "twins-again"
-	s.migrate(t)
-	s.writes.reach(t, 1, soon) // either may be the first that is looked at when both may begin
-	s.cluster.migrate(t, second, s.WithVersion(""))
-	s.writes.reach(t, turnObjects/5, soon)
-	waits, err := s.Migrations().Get(t.Context(), second, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if waits.Status.StartTime != nil || condition(waits, v1alpha1.MigrationRunning) != nil {
-		t.Errorf("the second migration does not wait: %s", words(waits))
-	}
-	first, _ := s.succeeded(t, soon, 1)
-	m := s.ended(t, second, soon)
-	mustSucceed(t, m)
-	if m.Status.StartTime.Before(first.Status.CompletionTime) {
-		t.Errorf("the second migration began before the first one ended: %s, %s", words(first), words(m))
-	}
-	if p := m.Status.Progress; p.AlreadyCurrent != turnObjects || p.Processed != turnObjects {
-		t.Errorf("the second migration was to find nothing to do: %s", words(m))
-	}
-	if count := s.writes.count(); count != turnObjects {
-		t.Errorf("%d objects were written %d times", turnObjects, count)
-	}
-	s.judge.onlyEncodings(t, 1)
 }
 
 // stops wants requests for objects to end before all are written, which takes half a minute at the rate of
