@@ -192,7 +192,7 @@ func (w *writes) reach(t *testing.T, n int, within time.Duration) {
 // poll is eventually for what is known in this process and soon over.
 func poll(t *testing.T, within time.Duration, check func() error) {
 	t.Helper()
-	ticker := time.NewTicker(2 * time.Millisecond)
+	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
 	deadline := time.Now().Add(within)
 	for {
@@ -205,18 +205,6 @@ func poll(t *testing.T, within time.Duration, check func() error) {
 		}
 		<-ticker.C
 	}
-}
-
-// passes returns when so much time has passed in which nothing was to happen.
-func passes(t *testing.T, d time.Duration) {
-	t.Helper()
-	until := time.Now().Add(d)
-	poll(t, d+soon, func() error {
-		if left := time.Until(until); left > 0 {
-			return fmt.Errorf("%v are left", left)
-		}
-		return nil
-	})
 }
 
 // meanWrites is how often an object was written.
