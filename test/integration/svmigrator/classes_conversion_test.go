@@ -35,7 +35,7 @@ import (
 )
 
 const (
-	oxCount = 120
+	oxCount = 60
 	oxChunk = 10
 )
 

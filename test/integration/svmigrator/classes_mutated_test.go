@@ -32,7 +32,7 @@ import (
 )
 
 // workloadCount is how many Deployments, ConfigMaps and Secrets there are.
-const workloadCount = 40
+const workloadCount = 8
 
 var (
 	deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
@@ -44,7 +44,7 @@ func testChangedByAdmission(t *testing.T, c *cluster) {
 	hook := webhook.Start(t, c.ListenAddress()).Mutation(`[{"op": "add", "path": "/data", "value": {"mutated": "yes"}}]`)
 	c.deploy(t)
 	manager := c.startManager(t, "manager",
-		"--max-rewrites-per-second=20", "--max-concurrent-rewrites=1", "--migration-chunk-size=50")
+		"--max-rewrites-per-second=10", "--max-concurrent-rewrites=1", "--migration-chunk-size=50")
 	t.Run("a policy for a resource with its status", func(t *testing.T) {
 		c.Mutate(t, deployments, "annotations", "deployments", "deployments/status")
 		judge := c.judge(t, deployments.GroupResource())
@@ -101,7 +101,7 @@ func testChangedByAdmission(t *testing.T, c *cluster) {
 
 // testPolicyComesLate wants the migration to stop at the first change. One object at a time is in flight here.
 func testPolicyComesLate(t *testing.T, c *cluster, manager *controlplane.Process) {
-	const count = 600
+	const count = 300
 	tomes := newCustom("tomes", "Tome")
 	c.define(t, tomes)
 	c.fill(t, tomes, "tome", count)

@@ -36,7 +36,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
-const coinCount = 300
+const coinCount = 160
 
 // testWithTrigger runs all controllers in one process, as it is installed: nobody makes a migration by hand.
 func testWithTrigger(t *testing.T, c *cluster) {
@@ -85,7 +85,7 @@ func testWithTrigger(t *testing.T, c *cluster) {
 	})
 	t.Run("more than the status can name", func(t *testing.T) {
 		var denied []string
-		for i := range v1alpha1.MaxDeniedObjects + 50 {
+		for i := range v1alpha1.MaxDeniedObjects + 10 {
 			denied = append(denied, coinNamed(i))
 		}
 		testRetryOfDenied(t, c, coins, "v2", denied, 2) // Somebody else may be in the way of the first.

@@ -31,7 +31,7 @@ import (
 // testForbidden has a manager that may do everything but write the objects.
 func testForbidden(t *testing.T) {
 	const (
-		objects = 1000
+		objects = 500
 		// triedAtMost is what was on its way when a hundred objects had been refused.
 		triedAtMost = 300
 		user        = "reader"

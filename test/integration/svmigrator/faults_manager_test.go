@@ -26,20 +26,20 @@ import (
 // on where progress was saved last.
 func testManagerKilled(t *testing.T, c *cluster) {
 	const (
-		objects   = 600
+		objects   = 300
 		kills     = 3
-		chunkSize = 100
+		chunkSize = 50
 	)
 	s := c.stage(t, "martyrs", "Martyr", objects)
 	moments := newMoments(t)
 	// Progress is saved behind a chunk, but not more often than every half a second. At this pace a chunk takes longer
 	// than that, so that every one is saved, and what is done again after a kill is one chunk at most. (Faster, it would
 	// be half a second's work as well.)
-	args := steadily(190, fmt.Sprintf("--migration-chunk-size=%d", chunkSize))
+	args := steadily(90, fmt.Sprintf("--migration-chunk-size=%d", chunkSize))
 	manager := c.startManager(t, "manager", args...)
 	s.migrate(t)
 	// The last time is when all is written, and the migration is about to end.
-	for i, moment := range append(among(moments, kills-1, 50, objects-100), objects) {
+	for i, moment := range append(among(moments, kills-1, 25, objects-50), objects) {
 		s.writes.reach(t, moment, soon)
 		if err := manager.Kill(); err != nil {
 			t.Fatal(err)

@@ -29,11 +29,11 @@ import (
 )
 
 // turnObjects is how many objects each migration has that events turn.
-const turnObjects = 250
+const turnObjects = 150
 
 // testTurnsOfEvents takes migrations the ground from under their feet, several at the same time.
 func testTurnsOfEvents(t *testing.T, c *cluster) {
-	manager := c.startManager(t, "manager", steadily(12, "--concurrent-migrations=6", "--migration-chunk-size=50")...)
+	manager := c.startManager(t, "manager", steadily(8, "--concurrent-migrations=6", "--migration-chunk-size=50")...)
 	turns := []struct {
 		name, plural, kind string
 		run                func(t *testing.T, s *scene)
@@ -54,7 +54,7 @@ func testTurnsOfEvents(t *testing.T, c *cluster) {
 	running.Wait()
 	// The objects go with their definition. So slow a manager cannot be done before that.
 	framework.StopManager(t, manager)
-	c.startManager(t, "slow-manager", steadily(20)...)
+	c.startManager(t, "slow-manager", steadily(12)...)
 	s := c.stage(t, "vanishers", "Vanisher", turnObjects)
 	t.Run("the definition is deleted", func(t *testing.T) { definitionDeleted(t, s) })
 }
