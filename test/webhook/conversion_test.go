@@ -111,8 +111,14 @@ func (h herd) broken(t *testing.T, name, reason string) {
 	must(t, err)
 }
 
-func TestConversionOnDemand(t *testing.T) {
-	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{{AllowAll: true}}})
+// TestOnDemand has its API server on a host of its own, as the tests of several servers have.
+func TestOnDemand(t *testing.T) {
+	cp := controlplane.Start(t, controlplane.Config{Hosts: true, Servers: []controlplane.Server{{AllowAll: true}}})
+	t.Run("conversion", func(t *testing.T) { testConversion(t, cp) })
+	t.Run("validation", func(t *testing.T) { testValidation(t, cp) })
+}
+
+func testConversion(t *testing.T, cp *controlplane.ControlPlane) {
 	server := Start(t, cp.ListenAddress())
 	herd := newHerd(t, cp, server.Conversion(RenamedField(map[string]string{"v1": "weight", "v2": "mass"})))
 	herd.create(t, "berta")

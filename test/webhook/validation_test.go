@@ -35,9 +35,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
-// TestValidationOnDemand has its API server on a host of its own, as the tests of several servers have.
-func TestValidationOnDemand(t *testing.T) {
-	cp := controlplane.Start(t, controlplane.Config{Hosts: true, Servers: []controlplane.Server{{AllowAll: true}}})
+func testValidation(t *testing.T, cp *controlplane.ControlPlane) {
 	client, err := kubernetes.NewForConfig(cp.AdminConfig())
 	must(t, err)
 	for _, name := range []string{"mule", "ox"} {
