@@ -22,22 +22,21 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/preflight"
-	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/pkg/install"
 )
 
-// TestMissingStates gives each resource that the server stores a StorageState, except one.
-func TestMissingStates(t *testing.T) {
-	c := start(t, controlplane.Server{}, controlplane.EtcdConfig{})
-	c.InstallMigrationAPI(t)
-	without := schema.GroupResource{Resource: "secrets"}
-	for _, resource := range c.hashed(t) {
-		if resource == without {
+// testMissingStates gives each resource that can be migrated a StorageState, except one.
+func testMissingStates(t *testing.T, c *cluster) {
+	_, documents, err := c.Kube.Discovery().ServerGroupsAndResources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, resource := range install.Resources(documents) {
+		if resource.String() == "secrets" {
 			continue
 		}
 		state := &migrationv1alpha1.StorageState{ObjectMeta: metav1.ObjectMeta{Name: resource.String()}}
@@ -55,33 +54,4 @@ func TestMissingStates(t *testing.T) {
 	}) {
 		t.Errorf("nothing but secrets has no StorageState, and preflight finds %+v", answer.Findings)
 	}
-}
-
-// hashed returns the resources that the server can list and patch, and of which it publishes a hash. Only the documents
-// of each version have hashes.
-func (c *cluster) hashed(t *testing.T) (resources []schema.GroupResource) {
-	t.Helper()
-	client, err := discovery.NewDiscoveryClientForConfig(c.AdminConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client.UseLegacyDiscovery = true
-	_, lists, err := client.ServerGroupsAndResources()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, list := range lists {
-		version, err := schema.ParseGroupVersion(list.GroupVersion)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, r := range list.APIResources {
-			resource := schema.GroupResource{Group: version.Group, Resource: r.Name}
-			if r.StorageVersionHash != "" && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "patch") &&
-				!slices.Contains(resources, resource) {
-				resources = append(resources, resource)
-			}
-		}
-	}
-	return resources
 }

@@ -72,6 +72,7 @@ func TestWithoutManager(t *testing.T) {
 			t.Errorf("the report has %+v", read)
 		}
 	})
+	t.Run("states are missing", func(t *testing.T) { testMissingStates(t, c) })
 }
 
 // finds wants these findings, as level, code and resource.
