@@ -139,25 +139,30 @@ func (r ran) tell(t *testing.T, printed ...string) ran {
 	return r
 }
 
-// svm runs kubectl svm as the administrator.
+// svm runs what kubectl svm runs, as the administrator.
 func (c *cluster) svm(t *testing.T, args ...string) ran {
 	t.Helper()
-	return c.kubectl(t, administrator, "", append([]string{"svm"}, args...)...)
+	command := c.command(t, administrator, args...)
+	command.Path = framework.Binary("kubectl-svm")
+	return run(t, command, "")
 }
 
 // kubectl runs kubectl as a person, with an input.
 func (c *cluster) kubectl(t *testing.T, person, input string, args ...string) ran {
 	t.Helper()
+	return run(t, c.command(t, person, args...), input)
+}
+
+func run(t *testing.T, command *exec.Cmd, input string) ran {
+	t.Helper()
 	var out, errOut bytes.Buffer
-	command := c.command(t, person, args...)
 	command.Stdin, command.Stdout, command.Stderr = strings.NewReader(input), &out, &errOut
 	err := command.Run()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
 	return ran{
-		line: "kubectl " + strings.Join(args, " "), out: out.String(), err: errOut.String(),
-		code: command.ProcessState.ExitCode(),
+		line: command.String(), out: out.String(), err: errOut.String(), code: command.ProcessState.ExitCode(),
 	}
 }
 

@@ -14,6 +14,6 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package plugin runs the kubectl plugin as people do: as "kubectl svm", beside a real control plane and a real
-// manager.
+// Package plugin runs the kubectl plugin beside a real control plane and a real manager: as people do, by kubectl svm,
+// where kubectl, who asks, or the terminal matters, and else as the program that kubectl would run.
 package plugin
