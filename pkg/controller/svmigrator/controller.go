@@ -253,7 +253,7 @@ func (c *Controller) runEnded(ctx context.Context, run *migrationRun, err error)
 		run.hadTurn = run.hadTurn || errors.Is(err, rewrite.ErrTurnOver)
 		run.notBefore = c.env.clock.Now().Add(minRetry) // The caches may not show yet what stopped the run.
 	default:
-		broken, run.notBefore = true, time.Time{}
+		broken, run.notBefore = true, c.env.clock.Now()
 		run.reportFailure(ctx, err)
 	}
 	if !broken {

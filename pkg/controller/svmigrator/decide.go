@@ -82,6 +82,8 @@ const restarts = "The trigger replaces a migration that it created. If you creat
 func Decide(in Input) Decision {
 	m := in.Migration
 	resource := m.GroupResource()
+	deleted := in.Observation.Presence == storageversion.Deleted
+	patience := m.CreationTimestamp.Add(servedPatience)
 	switch {
 	case resource.Resource == "":
 		return failDecision(migrationv1alpha1.MigrationReasonInvalidResource,
@@ -89,16 +91,19 @@ func Decide(in Input) Decision {
 	case strings.Contains(resource.Resource, "/"):
 		return failDecision(migrationv1alpha1.MigrationReasonInvalidResource,
 			"%q is a subresource, and is stored with its resource. Create a migration of the resource", resource.Resource)
-	case in.Observation.Presence == storageversion.Deleted && in.Now.Before(m.CreationTimestamp.Add(servedPatience)):
-		return keepStatus(m.CreationTimestamp.Add(servedPatience)) // The definition may have been created again with it.
-	case in.Observation.Presence == storageversion.Deleted:
+	case deleted && !in.Now.Before(patience):
 		return failDecision(migrationv1alpha1.MigrationReasonResourceNotServed,
 			"the CustomResourceDefinition of %s was deleted, and its objects with it", resource)
 	}
 	var d Decision
-	if target := m.EpochTarget(); target != nil {
+	switch target := m.EpochTarget(); {
+	case deleted: // Somebody may have created it again, together with the migration.
+		d = waitDecision(migrationv1alpha1.MigrationReasonResourceNotServed,
+			"the CustomResourceDefinition of %s was deleted", resource)
+		d.DecideAt = patience
+	case target != nil:
 		d = decideBound(in, target)
-	} else {
+	default:
 		d = decideUnbound(in)
 	}
 	// If a migration of the trigger failed while it is suspended, the trigger would create another one that is not

@@ -375,7 +375,8 @@ func TestDecide(t *testing.T) {
 		},
 		"the definition may have been created again with the migration": {
 			migration: made(func(m *migrationv1alpha1.StorageVersionMigration) { m.CreationTimestamp = metav1.NewTime(noon) }),
-			observed:  storageversion.Observation{Presence: storageversion.Deleted}, want: KeepStatus,
+			observed:  storageversion.Observation{Presence: storageversion.Deleted},
+			want:      Wait, reason: migrationv1alpha1.MigrationReasonResourceNotServed, message: "was deleted",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -158,9 +158,9 @@ func TestDefinitionThatChangesDuringARun(t *testing.T) {
 	m := s.env.caches.Migration("m")
 	var stopped error
 	r := s.run(m)
+	s.runs.claimResource(r)
 	r.stop, r.contentSince = func(cause error) { stopped = cause }, observation.ContentSince
 	r.withTarget.Store(m)
-	s.runs.claimResource(r)
 	for i, want := range []error{nil, nil, errStopped} {
 		o.SetDefinition(o.clock.Now(), widgets, &storageversion.Definition{
 			UID: "widgets", Generation: int64(5 + i), Group: widgets.Group, Kind: "Widget", StorageVersion: "v2",

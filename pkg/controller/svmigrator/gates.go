@@ -115,7 +115,7 @@ func (c *Controller) enqueueReady(m *migrationv1alpha1.StorageVersionMigration) 
 	other := c.runs.runOf(m.GroupResource())
 	decision := keepStatus(now.Add(minRetry)) // A run begins now.
 	switch {
-	case memory.saysFailing(&m.Status) || memory.saysPostponed(&m.Status):
+	case memory.saysStuck(&m.Status) || memory.saysPostponed(&m.Status):
 		decision = keepStatus(time.Time{}) // The status already says why it waits, and Queued would say less.
 	case other != nil:
 		decision = waitDecision(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource runs. "+
@@ -179,6 +179,9 @@ func (r *migrationRun) passGates(ctx context.Context) error {
 		if err := checkObserved(schemas.UID, schemas.Generation, observation); err != nil {
 			return err
 		}
+	}
+	if r.task != nil && !r.contentSince.Equal(observation.ContentSince) {
+		r.task.ForgetListed()
 	}
 	r.contentSince = observation.ContentSince
 	r.prepareTask(ctx, decision)

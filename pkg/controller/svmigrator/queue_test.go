@@ -17,6 +17,7 @@ limitations under the License.
 package svmigrator
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -96,6 +97,20 @@ func TestOrder(t *testing.T) {
 	}
 	if !slices.Equal(order, want) {
 		t.Errorf("migrations run in the order %q, want %q", order, want)
+	}
+}
+
+// TestRunThatFailedTakesTurns wants a migration whose run has just failed to come after one that has waited for longer.
+func TestRunThatFailedTakesTurns(t *testing.T) {
+	m := made(func(*migrationv1alpha1.StorageVersionMigration) {})
+	s, ctx := newStage(t, m)
+	run := s.run(m)
+	s.runs.claimResource(run)
+	run.hadTurn = true
+	_ = s.runEnded(ctx, run, errors.New("away"))
+	other := runMemory{hadTurn: true, notBefore: s.env.clock.Now().Add(-time.Minute)}
+	if failed := rankOf(m, nil, s.runs.memoryOf(m.UID)); failed.compare(rankOf(m, nil, other)) <= 0 {
+		t.Errorf("the migration whose run failed comes first, with the rank %+v", failed)
 	}
 }
 

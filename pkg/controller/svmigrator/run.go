@@ -74,10 +74,8 @@ type migrationRun struct {
 	// turnEnds is when the migration gives its slot to others that wait. Zero means never.
 	turnEnds time.Time
 
-	// served is the resource as the engine rewrites it. locate sets it. contentSince says which content of the definition
-	// locate has read. It is zero if there is none.
-	served       rewrite.Resource
-	contentSince time.Time
+	// served is the resource as the engine rewrites it. locate sets it.
+	served rewrite.Resource
 	// withTarget is the migration with its target, or nil before the target is stored. Other goroutines use it to decide
 	// whether the run must stop.
 	withTarget atomic.Pointer[migrationv1alpha1.StorageVersionMigration]
@@ -187,7 +185,7 @@ func (r *migrationRun) mustStop(m *migrationv1alpha1.StorageVersionMigration) bo
 // alreadyExplained reports whether the status says why the last run could not continue, and must go on saying so until
 // this run makes progress. A run that was postponed while objects were left makes progress now.
 func (r *migrationRun) alreadyExplained(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
-	return r.saysFailing(status) || status.SweepCompletionTime != nil && r.saysPostponed(status)
+	return r.saysStuck(status) || status.SweepCompletionTime != nil && r.saysPostponed(status)
 }
 
 // readServedVersions returns the versions that are served. They come from the definition: a version of the group in the

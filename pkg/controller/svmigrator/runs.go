@@ -44,8 +44,10 @@ type runs struct {
 type runMemory struct {
 	// task is nil before the migration begins. Only the run uses it.
 	task *rewrite.Task
-	// stuck means that the last run made no progress, requestsFailed that requests failed when it ended.
-	stuck, requestsFailed bool
+	// contentSince says which content of the definition the task knows. It is zero if there is none.
+	contentSince time.Time
+	// stuck means that the last run made no progress.
+	stuck bool
 	// postponedFor is the reason in the status why the last run was postponed, or "".
 	postponedFor string
 	// hadTurn means that the migration gave its slot to others when its turn was over.
@@ -57,11 +59,10 @@ type runMemory struct {
 	failingSince time.Time
 }
 
-// saysFailing reports whether the status says which requests failed when the last run ended.
-func (m *runMemory) saysFailing(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
+// saysStuck reports whether the status says why the last run made no progress.
+func (m *runMemory) saysStuck(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
 	c := status.Condition(migrationv1alpha1.MigrationRunning)
-	return m.requestsFailed && c != nil &&
-		(c.Reason == string(rewrite.Stuck) || c.Reason == string(rewrite.RetryingRequests))
+	return m.stuck && c != nil && c.Reason == string(rewrite.Stuck)
 }
 
 // saysPostponed reports whether the status says why the last run was postponed.
@@ -92,7 +93,7 @@ func (r *runs) release(run *migrationRun, err error) {
 	defer r.mu.Unlock()
 	delete(r.running, run.resource)
 	if err != nil && !errors.Is(err, errMigrationGone) {
-		run.stuck, run.requestsFailed = run.task.Stuck(), run.task.Failing()
+		run.stuck = run.task.Stuck()
 		r.memories[run.uid] = run.runMemory
 	}
 }

@@ -27,15 +27,15 @@ import (
 
 // TestReasonOfTheLastRun has a migration that was postponed, and whose status may have changed since.
 func TestReasonOfTheLastRun(t *testing.T) {
-	failing := runMemory{requestsFailed: true}
+	stuck := runMemory{stuck: true}
 	postponed := runMemory{postponedFor: migrationv1alpha1.MigrationReasonAwaitingInTree}
 	for phase, want := range map[rewrite.Phase]bool{
-		rewrite.Stuck: true, rewrite.RetryingRequests: true, rewrite.Rewriting: false,
+		rewrite.Stuck: true, rewrite.RetryingRequests: false, rewrite.Rewriting: false,
 	} {
 		m := &migrationv1alpha1.StorageVersionMigration{}
 		running(boundTo(3), rewrite.Report{Phase: phase})(&m.Status, time.Now())
-		if got := failing.saysFailing(&m.Status); got != want || (&runMemory{}).saysFailing(&m.Status) {
-			t.Errorf("the status with %s says which requests failed: %v", phase, got)
+		if got := stuck.saysStuck(&m.Status); got != want || (&runMemory{}).saysStuck(&m.Status) {
+			t.Errorf("the status with %s says why the run made no progress: %v", phase, got)
 		}
 	}
 	for reason, want := range map[string]bool{
@@ -49,8 +49,8 @@ func TestReasonOfTheLastRun(t *testing.T) {
 		if got := postponed.saysPostponed(&m.Status); got != want {
 			t.Errorf("the status with %s says why the migration was postponed: %v", reason, got)
 		}
-		if (&runMemory{}).saysPostponed(&m.Status) || failing.saysFailing(&m.Status) {
-			t.Errorf("the status with %s is about a run that was not postponed, or whose requests failed", reason)
+		if (&runMemory{}).saysPostponed(&m.Status) || stuck.saysStuck(&m.Status) {
+			t.Errorf("the status with %s is about a run that was not postponed, or that made progress", reason)
 		}
 	}
 }

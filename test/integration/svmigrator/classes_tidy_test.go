@@ -18,6 +18,7 @@ package svmigrator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,6 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
@@ -130,6 +132,7 @@ func testManagedFields(t *testing.T, c *cluster) {
 
 	t.Run("with the gate", func(t *testing.T) { testCleaning(t, c, things) })
 	t.Run("started by the trigger", func(t *testing.T) { testTriggeredCleaning(t, c) })
+	t.Run("a version that is served again", func(t *testing.T) { testServedAgain(t, c) })
 }
 
 // testTriggeredCleaning drops a version, and wants the trigger to have its entries cleaned. Nobody creates a migration.
@@ -170,6 +173,66 @@ func testTriggeredCleaning(t *testing.T, c *cluster) {
 		}
 		return nil
 	})
+	framework.StopManager(t, manager)
+}
+
+// testServedAgain has a version served again in the middle of a cleaning. From then on its entries stay, also those of
+// objects that were listed before.
+func testServedAgain(t *testing.T, c *cluster) {
+	const objects, chunk = 160, 40
+	shelves := newCustom("shelves", "Shelf")
+	c.define(t, shelves)
+	for i := range objects {
+		if err := c.apply(t.Context(), shelves, "v1", fmt.Sprintf("shelf-%03d", i), "first"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.flip(t, shelves, "v2")
+	serve := func(served bool) {
+		c.ChangeDefinition(t, shelves.GroupResource, func(d *apiextensionsv1.CustomResourceDefinition) {
+			d.Spec.Versions[0].Served = served
+		})
+	}
+	serve(false)
+	manager := c.startManager(t, "served-again", "--feature-gates=CRDManagedFieldsCleaning=true",
+		fmt.Sprintf("--migration-chunk-size=%d", chunk), "--max-rewrites-per-second=20")
+	c.migrate(t, "served-again", shelves.WithVersion(""))
+	c.processed(t, "served-again", chunk)
+	serve(true)
+	framework.Eventually(t, soon, func(context.Context) error {
+		if !strings.Contains(manager.Log(), "Migration continues") {
+			return errors.New("the run goes on")
+		}
+		return nil
+	})
+	list := func() *unstructured.UnstructuredList {
+		all, err := c.at(shelves, "v2").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	known := list().GetResourceVersion()
+	mustSucceed(t, c.ended(t, "served-again", soon))
+	var later, cleaned int
+	for _, object := range list().Items {
+		order, err := resourceversion.CompareResourceVersion(object.GetResourceVersion(), known)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if order <= 0 {
+			continue
+		}
+		later++
+		if !slices.ContainsFunc(object.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
+			return entry.APIVersion == shelves.encoding("v1")
+		}) {
+			cleaned++
+		}
+	}
+	if later < chunk || cleaned > 0 {
+		t.Errorf("of %d objects that were rewritten when v1 was served again %d lost its entry", later, cleaned)
+	}
 	framework.StopManager(t, manager)
 }
 

@@ -145,7 +145,7 @@ func (e *Engine) lister(w *rewriter, limit *int64) func(ctx context.Context, tok
 
 // startList sends the list that the sweep wants, if any.
 func (r *sweepRunner) startList(ctx context.Context) {
-	if r.restart || r.turnOver || r.clock.Now().Before(r.listRetry.Next) {
+	if r.restart || r.turnOver || r.clock.Now().Before(r.listNotBefore) {
 		return
 	}
 	token, wanted := r.sweep.List()
@@ -197,8 +197,9 @@ func (r *sweepRunner) handleList(ctx context.Context, l listing) error {
 	now := r.clock.Now()
 	r.listTries++
 	r.listRetry.Since = cmp.Or(r.listRetry.Since, now)
-	r.listRetry.Failure, r.listRetry.Next = f, now.Add(max(RetryDelay(r.listTries), f.retryAfter))
-	logger.V(4).Info("Listing failed, will retry", "failure", f, "next", r.listRetry.Next)
+	r.listNotBefore = now.Add(max(RetryDelay(r.listTries), f.retryAfter))
+	r.listRetry.Failure, r.listRetry.Next = f, r.listNotBefore
+	logger.V(4).Info("Listing failed, will retry", "failure", f, "next", r.listNotBefore)
 	return nil
 }
 

@@ -85,8 +85,14 @@ func NewTask(class storageversion.Class, from sweep.Position) *Task {
 // Stuck reports whether the last run made no progress. A task that has not begun is not stuck.
 func (t *Task) Stuck() bool { return t != nil && t.phase == Stuck }
 
-// Failing reports whether requests failed when the last run ended.
-func (t *Task) Failing() bool { return t != nil && (t.phase == Stuck || t.phase == RetryingRequests) }
+// ForgetListed has the next run list the objects of the unfinished chunks again, because what was found out about them
+// when they were listed may be wrong now.
+func (t *Task) ForgetListed() {
+	t.full.sweep.ForgetListed()
+	if t.denied != nil {
+		t.denied.sweep.ForgetListed()
+	}
+}
 
 // Begin records that a run begins. A task that was stuck stays so until it makes progress.
 func (t *Task) Begin(now time.Time) { t.lastProgress, t.advanced = now, false }

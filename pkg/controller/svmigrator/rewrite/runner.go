@@ -83,8 +83,8 @@ type sweepState struct {
 	restart  bool
 	restarts int
 
-	// objectRetry and listRetry describe the latest failures. No list is sent before listRetry.Next.
-	objectRetry, listRetry Retry
+	// No list is sent before listNotBefore, because the last one failed.
+	listNotBefore time.Time
 	// No object is sent before heldUntil: the aggregated server behind the API server has asked for that, or the API
 	// server has refused all objects so far, and may have just started.
 	heldUntil time.Time
@@ -116,6 +116,8 @@ type sweepRunner struct {
 	tryResults chan tryResult
 	lists      chan listing
 
+	// objectRetry and listRetry describe the latest failures of this run.
+	objectRetry, listRetry Retry
 	// denials counts the denied objects.
 	denials int
 	// ready means that an API server which refuses to write an object has not just started: see mayBeUnready.
