@@ -107,9 +107,11 @@ func (o *NamedOptions) Follow(ctx context.Context, look func() (done bool, err e
 		if o.tryReach(ctx, &reached); reached.lost {
 			continue
 		}
+		began := o.Clock.Now()
 		if done, err := look(); done || err != nil {
 			return err
 		}
+		reached.read = reached.read.Add(o.Clock.Since(began)) // Nobody has tried to reach it meanwhile.
 	}
 }
 
@@ -134,7 +136,7 @@ func (o *NamedOptions) tryReach(ctx context.Context, r *reach) {
 	case !r.lost && now.Sub(r.read) >= unreadAfter && ctx.Err() == nil:
 		r.lost = true
 		o.Notef("%s The API server cannot be read since %s, and what is shown is of that time. The command goes on when it "+
-			"is back: %v", now.Format(time.TimeOnly), r.read.Format(time.TimeOnly), err)
+			"is back: %v", now.Format(time.TimeOnly), r.read.Format(time.TimeOnly), Explain(err))
 	}
 }
 

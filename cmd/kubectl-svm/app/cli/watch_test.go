@@ -57,8 +57,8 @@ func TestWatchOfAnAPIServerThatFails(t *testing.T) {
 	}
 }
 
-// TestAPIServerThatIsAway has one that fails to answer once, and then for fifteen seconds. The person is told once that
-// what is shown is old, and once that it is not any more. Meanwhile the command does not look.
+// TestAPIServerThatIsAway has one that fails to answer once after a long look, and then for fifteen seconds. The person
+// is told once that what is shown is old, and once that it is not any more. Meanwhile the command does not look.
 func TestAPIServerThatIsAway(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -84,13 +84,18 @@ func TestAPIServerThatIsAway(t *testing.T) {
 	o := &NamedOptions{
 		Env: &Env{IOStreams: streams, Clock: fakeClock}, Clients: &Clients{Migration: client.MigrationV1alpha1()},
 	}
-	err := o.Follow(ctx, func() (bool, error) { looks++; return false, nil })
+	err := o.Follow(ctx, func() (bool, error) {
+		if looks++; looks == 1 {
+			fakeClock.Step(2 * unreadAfter)
+		}
+		return false, nil
+	})
 	if lost := 11; !errors.Is(err, context.Canceled) || looks != asked-lost {
 		t.Errorf("got the error %v, and %d looks, want %d", err, looks, asked-lost)
 	}
 	for _, want := range []string{
-		"12:00:09 The API server cannot be read since 12:00:04, and what is shown is of that time.",
-		"12:00:20 The API server can be read again.",
+		"12:00:19 The API server cannot be read since 12:00:14, and what is shown is of that time.",
+		"12:00:30 The API server can be read again.",
 	} {
 		if strings.Count(errOut.String(), want) != 1 {
 			t.Errorf("got\n%s\nwant once: %s", errOut, want)

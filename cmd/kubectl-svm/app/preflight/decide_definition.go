@@ -150,7 +150,7 @@ func (fs *Findings) aboutLost(in Change) {
 		}
 		level, when := Warning, "Clients that write at "+version+" lose them"
 		stored := version == in.Live.StorageVersion() || slices.Contains(in.Live.Status.StoredVersions, version) ||
-			in.State != nil && in.mayBeStored(version)
+			in.Live.Has(version) && in.State != nil && in.mayBeStored(version)
 		if stored && !in.storedOnlyAs(will) {
 			level, when = Error, "Objects may be stored as "+version+": each write drops these fields of them for good. The "+
 				"manager does not rewrite an object that has such fields while "+version+" is served"

@@ -71,15 +71,15 @@ func decideTarget(in Snapshot, target TargetServer) Findings {
 	return found
 }
 
-// Unreadable returns why a release cannot read what the servers write of a built-in resource. It returns nothing if
-// there are no data of the release.
-func Unreadable(state *migrationv1alpha1.StorageState, release releases.Minor) (found Findings) {
+// Unreadable returns why a release cannot read what the servers write of a resource, and whether that is known. No
+// release decides that about resources that are not built in.
+func Unreadable(state *migrationv1alpha1.StorageState, release releases.Minor) (found Findings, known bool) {
 	target := releaseTarget(release)
-	if target.unknown() || !releases.BuiltIn(state.GroupResource().Group) {
-		return nil
+	if builtIn := releases.BuiltIn(state.GroupResource().Group); !builtIn || target.unknown() {
+		return nil, !builtIn
 	}
 	found.aboutEncoding(state, state.Status.CurrentStorageVersionHash, state.Status.CurrentEncodingVersion, target)
-	return slices.DeleteFunc(found, func(f Finding) bool { return f.Code != CodeEncodingUnreadable })
+	return slices.DeleteFunc(found, func(f Finding) bool { return f.Code != CodeEncodingUnreadable }), true
 }
 
 // decideTargetOf is about one resource. No release of Kubernetes decides which versions of custom resources, and of

@@ -150,16 +150,22 @@ func (o *Options) Validate() error {
 	check("chunk-size", svmigrator.ValidateAtMost(svmigrator.MaxChunkSize, o.Migrator.ChunkSize))
 	check("max-concurrent-rewrites", svmigrator.ValidateAtMost(svmigrator.MaxConcurrentRewrites, pace.MaxConcurrent))
 	check("max-rewrites-per-second", svmigrator.ValidateMaxPerSecond(pace.MaxPerSecond))
+	check("timeout", validateNotNegative(o.Timeout))
+	check("settle-period", validateNotNegative(o.Migrator.SettlePeriod))
 	check("max-storage-growth", svmigrator.ValidateMaxStorageGrowth(o.growth.Quantity))
 	if len(errs) > 0 {
 		return utilerrors.NewAggregate(errs)
 	}
 	o.Migrator.MaxStorageGrowth = o.growth.Value()
-	switch {
-	case o.Migrator.SettlePeriod < 0, o.Timeout < 0:
-		return errors.New("--settle-period and --timeout must not be negative")
-	case o.Resume && o.DryRun:
+	if o.Resume && o.DryRun {
 		return errors.New("--resume and --dry-run exclude each other: a dry run saves no progress")
+	}
+	return nil
+}
+
+func validateNotNegative(d time.Duration) error {
+	if d < 0 {
+		return fmt.Errorf("must not be negative, is %v", d)
 	}
 	return nil
 }

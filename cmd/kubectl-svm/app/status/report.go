@@ -20,6 +20,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/discovery"
@@ -87,8 +88,7 @@ func newReport(
 		r.Summary = "Not known to be safe: " + cluster.DefinitionsUnread.Error()
 	default:
 		r.Safe = true
-		r.Summary = fmt.Sprintf("Safe to upgrade and to remove old versions: every object of %s is stored in the version "+
-			"that the servers write.", all)
+		r.Summary = fmt.Sprintf(safeToUpgrade+": every object of %s is stored in the version that the servers write.", all)
 		if err := cluster.DefinitionsUnread; err != nil {
 			r.Summary += " A change of a CustomResourceDefinition within the last minutes may not be known yet: " + err.Error()
 		}
@@ -100,7 +100,10 @@ func newReport(
 	return r
 }
 
-// askNextRelease takes back that it is safe if the next minor release cannot read what the API servers write.
+const safeToUpgrade, safeToRemove = "Safe to upgrade and to remove old versions", "Safe to remove old versions"
+
+// askNextRelease takes back that it is safe to upgrade if the next minor release cannot read what the API servers
+// write, or if it is not known what that release can read.
 func (r *Report) askNextRelease(ctx context.Context, client discovery.DiscoveryInterfaceWithContext) {
 	server, err := client.ServerVersionWithContext(ctx)
 	if err != nil {
@@ -113,11 +116,20 @@ func (r *Report) askNextRelease(ctx context.Context, client discovery.DiscoveryI
 	}
 	next := release + 1
 	for i := range r.Resources {
-		if found := preflight.Unreadable(r.Resources[i].State, next); len(found) > 0 {
-			r.Safe, r.Summary = false, fmt.Sprintf("Not safe to upgrade to Kubernetes %s (%s): %s. All findings: "+
-				"kubectl svm preflight --kubernetes-version=%s", next, r.Resources[i].Name, found[0].Message, next)
+		found, known := preflight.Unreadable(r.Resources[i].State, next)
+		if known && len(found) == 0 {
+			continue
+		}
+		r.Summary = safeToRemove + strings.TrimPrefix(r.Summary, safeToUpgrade)
+		if !known {
+			r.Summary += fmt.Sprintf(" This plugin does not know what Kubernetes %s can read: before an upgrade to it, ask a "+
+				"newer plugin.", next)
 			return
 		}
+		r.Safe = false
+		r.Summary += fmt.Sprintf(" Not safe to upgrade to Kubernetes %s (%s): %s. All findings: "+
+			"kubectl svm preflight --kubernetes-version=%s", next, r.Resources[i].Name, found[0].Message, next)
+		return
 	}
 }
 

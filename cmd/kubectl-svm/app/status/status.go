@@ -40,8 +40,8 @@ The command compares each StorageState with the CustomResourceDefinition of the 
 the trigger may not have seen the latest change yet. A resource can be safe although its newest migration failed, for
 example one for a new encryption key. The command prints that too.
 
-It is not safe if the minor release after that of the API servers cannot read what they write of a built-in resource, as
-far as the plugin knows that release. For other releases run "kubectl svm preflight --kubernetes-version".
+It is not safe if the minor release after that of the API servers cannot read what they write of a built-in resource. If
+the plugin does not know that release, it says so. For others run "kubectl svm preflight --kubernetes-version".
 
 Exit codes: 0 safe, 1 error, 2 not safe, 3 timeout of --watch.`
 	example = `  # Is it safe to upgrade, and why not?

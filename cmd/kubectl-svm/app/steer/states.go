@@ -80,7 +80,8 @@ func (o *options) retryTrigger(ctx context.Context, cluster *cli.Cluster, resour
 		return err
 	}
 	all := cluster.MigrationsOf(resource)
-	uncounted := !state.Status.Migrated() && len(all) > 0 && all[0].IsConditionTrue(migrationv1alpha1.MigrationFailed)
+	uncounted := !state.Status.Migrated() && len(all) > 0 && all[0].IsConditionTrue(migrationv1alpha1.MigrationFailed) &&
+		*all[0].Spec.Target.Epoch == state.Status.Epoch
 	if state.Status.Backoff == nil && !uncounted { // The trigger may not have counted the failure yet.
 		fmt.Fprintf(o.ErrOut, "%s: the last migration has not failed, so there is nothing to retry. "+
 			"To migrate it anyway: kubectl svm migrate %s\n", state.Name, state.Name)

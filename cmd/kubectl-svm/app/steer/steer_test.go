@@ -119,11 +119,18 @@ func TestMigrationWithTheNameOfAResource(t *testing.T) {
 }
 
 // TestRetryBeforeTheFailureIsCounted has a failed migration of the trigger, and a state that does not know of it yet.
+// There is nothing to retry if all is migrated, or if the migration was for an earlier epoch.
 func TestRetryBeforeTheFailureIsCounted(t *testing.T) {
-	for hash, want := range map[string]string{"old": "storagestate.migration.k8s.io/secrets retried\n", "new": ""} {
+	const retried = "storagestate.migration.k8s.io/secrets retried\n"
+	for _, test := range []struct {
+		hash  string
+		epoch int64
+		want  string
+	}{{"old", 1, retried}, {"old", 2, ""}, {"new", 1, ""}} {
 		state, m := migrationv1alpha1.StorageState{}, migrationv1alpha1.StorageVersionMigration{}
 		state.Name, state.Spec.Resource.Resource, m.Spec.Resource.Resource = "secrets", "secrets", "secrets"
-		state.Status.CurrentStorageVersionHash, state.Status.PersistedStorageVersionHashes = "new", []string{hash}
+		state.Status.CurrentStorageVersionHash, state.Status.PersistedStorageVersionHashes = "new", []string{test.hash}
+		state.Status.Epoch = test.epoch
 		m.Spec.Target = &migrationv1alpha1.MigrationTarget{Epoch: new(int64(1))}
 		m.Status.Conditions = []migrationv1alpha1.MigrationCondition{
 			{Type: migrationv1alpha1.MigrationFailed, Status: corev1.ConditionTrue}}
@@ -135,8 +142,8 @@ func TestRetryBeforeTheFailureIsCounted(t *testing.T) {
 		o := &options{}
 		o.Env, o.Names = &cli.Env{IOStreams: streams, Clock: clock.RealClock{}}, []string{"secrets"}
 		o.Clients = &cli.Clients{Migration: client.MigrationV1alpha1()}
-		if err := o.retry(t.Context(), cluster); err != nil || out.String() != want {
-			t.Errorf("stored as %s: got the error %v and %q, want %q", hash, err, out, want)
+		if err := o.retry(t.Context(), cluster); err != nil || out.String() != test.want {
+			t.Errorf("stored as %s in epoch %d: got the error %v and %q, want %q", test.hash, test.epoch, err, out, test.want)
 		}
 	}
 }
