@@ -24,7 +24,7 @@ RACE    ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 # Tests whose controllers run in managers. The longest first, so that they do not end alone. With the race detector
 # these tests take a quarter longer. So the managers of some have it, and those of chaos and of the conformance suite,
 # which run all controllers under all faults.
-OF_MANAGERS    := svmigrator svmtrigger plugin install api
+OF_MANAGERS    := svmigrator svmtrigger install plugin api
 RACED_MANAGERS := monitoring manager
 # All others with tests: what they are about runs in their own process. Those of upgrades and of the conformance suite
 # have targets of their own.

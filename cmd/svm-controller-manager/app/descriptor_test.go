@@ -79,7 +79,7 @@ func TestControllerNames(t *testing.T) {
 		t.Errorf("controllers and aliases differ from what users know (-want +got):\n%s", diff)
 	}
 	if got := names.StorageVersionGarbageCollectorController; got != "storageversion-garbage-collector-controller" {
-		t.Errorf("leader migration needs kube-controller-manager's name, got %q", got)
+		t.Errorf("whoever switches it off in kube-controller-manager knows another name than %q", got)
 	}
 }
 

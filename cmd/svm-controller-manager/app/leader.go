@@ -20,8 +20,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/clock"
@@ -48,13 +50,19 @@ func (m *manager) fenceLabel() string {
 // the lease to expire. The term then refuses the writes of whatever still runs.
 func (m *manager) lead(ctx context.Context) error {
 	election := m.Generic.LeaderElection
+	hostname, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("making an identity for leader election: %w", err)
+	}
+	// The random part keeps two processes on one host from holding each other's lease.
+	id := hostname + "_" + string(uuid.NewUUID())
 	// After a signal the lease has to be renewed until the controllers have ended, so election has a context of its own.
 	electionCtx, stopElection := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopElection()
 	term := newLeaderTerm(clock.RealClock{}, election.RenewDeadline.Duration)
 	defer term.end()
 	lease, err := resourcelock.NewFromKubeconfig(election.ResourceLock, election.ResourceNamespace, election.ResourceName,
-		resourcelock.ResourceLockConfig{Identity: m.id, EventRecorder: m.events}, m.Kubeconfig,
+		resourcelock.ResourceLockConfig{Identity: id, EventRecorder: m.events}, m.Kubeconfig,
 		election.RenewDeadline.Duration)
 	if err != nil {
 		return fmt.Errorf("setting up the lease %s/%s: %w", election.ResourceNamespace, election.ResourceName, err)

@@ -20,7 +20,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 
@@ -28,7 +27,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	v1core "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -136,21 +134,12 @@ type manager struct {
 	observer *observer.Observer
 	// fence is whether the fence stands.
 	fence *fence.Watch
-	// id is how this process signs its leases.
-	id string
 }
 
 func (m *manager) run(ctx context.Context) error {
 	if !m.Generic.LeaderElection.LeaderElect {
 		return m.runControllers(ctx, nil)
 	}
-	hostname, err := os.Hostname()
-	if err != nil {
-		return fmt.Errorf("making an identity for leader election: %w", err)
-	}
-	// The random part keeps two processes on one host from holding each other's lease.
-	m.id = hostname + "_" + string(uuid.NewUUID())
-
 	return m.lead(ctx)
 }
 

@@ -101,17 +101,8 @@ func (o *migratorOptions) AddFlags(fs *pflag.FlagSet) {
 
 // Validate implements options.ControllerOptions.
 func (o *migratorOptions) Validate() []error {
-	var errs []error
-	check := func(flag string, err error) {
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--%s %w", flag, err))
-		}
-	}
-	check("concurrent-migrations", svmigrator.ValidateAtMost(maxConcurrentMigrations, o.ConcurrentMigrations))
-	check("max-concurrent-rewrites", svmigrator.ValidateAtMost(svmigrator.MaxConcurrentRewrites, o.Pace.MaxConcurrent))
-	check("migration-chunk-size", svmigrator.ValidateAtMost(svmigrator.MaxChunkSize, o.ChunkSize))
-	check("max-rewrites-per-second", svmigrator.ValidateMaxPerSecond(o.Pace.MaxPerSecond))
-	check("max-storage-growth", svmigrator.ValidateMaxStorageGrowth(o.storageGrowth.Quantity))
+	errs := append(o.ValidateFlags("migration-chunk-size", o.storageGrowth.Quantity),
+		svmigrator.ValidateAtMost("concurrent-migrations", maxConcurrentMigrations, int64(o.ConcurrentMigrations)))
 	if o.Turn < 0 {
 		errs = append(errs, fmt.Errorf("--migration-turn must not be negative, got %v; zero is no limit", o.Turn))
 	}

@@ -60,38 +60,40 @@ type Options struct {
 	HasTrigger bool
 }
 
-// MaxChunkSize and MaxConcurrentRewrites are bounds of flags. They keep a mistyped number from becoming load.
-const MaxChunkSize, MaxConcurrentRewrites = 10000, 1000
+// Bounds of flags keep a mistyped number from becoming load. A database file of etcd never gets as large as
+// mostStorageGrowth.
+var (
+	leastStorageGrowth, mostStorageGrowth = resource.MustParse("1Mi"), resource.MustParse("1Pi")
+)
 
-// ValidateAtMost returns an error without a subject, because the caller names its flag.
-func ValidateAtMost[N int | int64](most, n N) error {
+const (
+	maxChunkSize, maxConcurrentRewrites = 10000, 1000
+	minPerSecond, maxPerSecond          = 0.01, 1e6
+)
+
+// ValidateFlags returns what is wrong with the flags that several programs have for these options. growth is the value
+// of --max-storage-growth, chunkSize the name of the flag for ChunkSize.
+func (o *Options) ValidateFlags(chunkSize string, growth resource.Quantity) []error {
+	errs := []error{
+		ValidateAtMost(chunkSize, maxChunkSize, o.ChunkSize),
+		ValidateAtMost("max-concurrent-rewrites", maxConcurrentRewrites, int64(o.Pace.MaxConcurrent)),
+	}
+	n := o.Pace.MaxPerSecond
+	if n != 0 && !(n >= minPerSecond && n <= maxPerSecond) { // also if it is NaN
+		errs = append(errs, fmt.Errorf("--max-rewrites-per-second must be zero, which is no bound, or between %v and %v, "+
+			"got %v", minPerSecond, maxPerSecond, n))
+	}
+	if !growth.IsZero() && (growth.Cmp(leastStorageGrowth) < 0 || growth.Cmp(mostStorageGrowth) > 0) {
+		errs = append(errs, fmt.Errorf("--max-storage-growth must be zero, which is no bound, or between %v and %v, got %v",
+			&leastStorageGrowth, &mostStorageGrowth, &growth))
+	}
+	return errs
+}
+
+// ValidateAtMost returns an error if the value of a flag is not from 1 to most.
+func ValidateAtMost(flag string, most, n int64) error {
 	if n >= 1 && n <= most {
 		return nil
 	}
-	return fmt.Errorf("must be between 1 and %d, got %d", most, n)
-}
-
-// minPerSecond and maxPerSecond are the bounds of --max-rewrites-per-second.
-const minPerSecond, maxPerSecond = 0.01, 1e6
-
-// ValidateMaxPerSecond returns an error without a subject, because the caller names its flag.
-func ValidateMaxPerSecond(perSecond float64) error {
-	if perSecond == 0 || perSecond >= minPerSecond && perSecond <= maxPerSecond { // Neither is true of NaN.
-		return nil
-	}
-	return fmt.Errorf("must be zero, which is no bound, or between %v and %v, got %v", minPerSecond, maxPerSecond,
-		perSecond)
-}
-
-// leastStorageGrowth and mostStorageGrowth are the bounds of --max-storage-growth. A database file of etcd never gets
-// as large as the upper one.
-var leastStorageGrowth, mostStorageGrowth = resource.MustParse("1Mi"), resource.MustParse("1Pi")
-
-// ValidateMaxStorageGrowth returns an error without a subject, because the caller names its flag.
-func ValidateMaxStorageGrowth(growth resource.Quantity) error {
-	if growth.IsZero() || growth.Cmp(leastStorageGrowth) >= 0 && growth.Cmp(mostStorageGrowth) <= 0 {
-		return nil
-	}
-	return fmt.Errorf("must be zero, which is no bound, or between %v and %v, got %v",
-		&leastStorageGrowth, &mostStorageGrowth, &growth)
+	return fmt.Errorf("--%s must be between 1 and %d, got %d", flag, most, n)
 }

@@ -99,7 +99,6 @@ func (w *waiting) look(
 			w.left = append(w.left, created[i].Name)
 			continue
 		case m == nil:
-			w.Overwrite("")
 			return fmt.Errorf("the migration %s was deleted, and the command did not see it end", created[i].Name)
 		case m.IsConditionTrue(migrationv1alpha1.MigrationFailed):
 			w.failed = append(w.failed, m)

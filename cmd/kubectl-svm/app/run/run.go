@@ -140,34 +140,18 @@ func (o *Options) Validate() error {
 	if err := o.RequireNames(); err != nil {
 		return err
 	}
-	pace := &o.Migrator.Pace
-	var errs []error
-	check := func(flag string, err error) {
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--%s %w", flag, err))
-		}
+	errs := o.Migrator.ValidateFlags("chunk-size", o.growth.Quantity)
+	if o.Timeout < 0 {
+		errs = append(errs, fmt.Errorf("--timeout must not be negative, got %v", o.Timeout))
 	}
-	check("chunk-size", svmigrator.ValidateAtMost(svmigrator.MaxChunkSize, o.Migrator.ChunkSize))
-	check("max-concurrent-rewrites", svmigrator.ValidateAtMost(svmigrator.MaxConcurrentRewrites, pace.MaxConcurrent))
-	check("max-rewrites-per-second", svmigrator.ValidateMaxPerSecond(pace.MaxPerSecond))
-	check("timeout", validateNotNegative(o.Timeout))
-	check("settle-period", validateNotNegative(o.Migrator.SettlePeriod))
-	check("max-storage-growth", svmigrator.ValidateMaxStorageGrowth(o.growth.Quantity))
-	if len(errs) > 0 {
-		return utilerrors.NewAggregate(errs)
+	if o.Migrator.SettlePeriod < 0 {
+		errs = append(errs, fmt.Errorf("--settle-period must not be negative, got %v", o.Migrator.SettlePeriod))
+	}
+	if o.Resume && o.DryRun {
+		errs = append(errs, errors.New("--resume and --dry-run exclude each other: a dry run saves no progress"))
 	}
 	o.Migrator.MaxStorageGrowth = o.growth.Value()
-	if o.Resume && o.DryRun {
-		return errors.New("--resume and --dry-run exclude each other: a dry run saves no progress")
-	}
-	return nil
-}
-
-func validateNotNegative(d time.Duration) error {
-	if d < 0 {
-		return fmt.Errorf("must not be negative, is %v", d)
-	}
-	return nil
+	return utilerrors.NewAggregate(errs)
 }
 
 // Run migrates, and says how that ended.
