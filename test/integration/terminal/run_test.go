@@ -360,7 +360,10 @@ func testFile(t *testing.T, c *cluster) {
 	if err := os.WriteFile(filepath.Join(dir, "crates.yaml"), []byte(dropped), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c.svm(t.Context(), t, done, "", "run", "crates.example.com", settle, "--state-dir="+dir)
+	_, said := c.svmBoth(t.Context(), t, done, "", "run", "crates.example.com", settle, "--state-dir="+dir)
+	if !strings.Contains(said, "Warning: --settle-period is shorter than 1m5s") {
+		t.Errorf("nobody warns of a short settle period:\n%s", said)
+	}
 	c.finds(t, done, "", []string{
 		"WARNING ManagedFieldsNotServed crates.example.com", "WARNING NoStorageState crates.example.com"}, "--file="+dir)
 }

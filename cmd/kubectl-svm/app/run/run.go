@@ -188,6 +188,10 @@ func (o *Options) run(ctx context.Context) error {
 	if err := o.checkReads(ctx); err != nil {
 		return err
 	}
+	if o.Migrator.SettlePeriod < storageversion.DefaultSettlePeriod {
+		o.Notef("Warning: --settle-period is shorter than %v. Unless the API servers have a short --request-timeout, "+
+			"objects may be stored in an old version after this run, and nobody notices.", storageversion.DefaultSettlePeriod)
+	}
 	current, err := o.currentOrigin(ctx)
 	if err != nil {
 		return err
