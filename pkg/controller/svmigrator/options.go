@@ -62,9 +62,7 @@ type Options struct {
 
 // Bounds of flags keep a mistyped number from becoming load. A database file of etcd never gets as large as
 // mostStorageGrowth.
-var (
-	leastStorageGrowth, mostStorageGrowth = resource.MustParse("1Mi"), resource.MustParse("1Pi")
-)
+var leastStorageGrowth, mostStorageGrowth = resource.MustParse("1Mi"), resource.MustParse("1Pi")
 
 const (
 	maxChunkSize, maxConcurrentRewrites = 10000, 1000
@@ -72,7 +70,7 @@ const (
 )
 
 // ValidateFlags returns what is wrong with the flags that several programs have for these options. growth is the value
-// of --max-storage-growth, chunkSize the name of the flag for ChunkSize.
+// of --max-storage-growth, chunkSize the name of the flag for ChunkSize. Some of the errors may be nil.
 func (o *Options) ValidateFlags(chunkSize string, growth resource.Quantity) []error {
 	errs := []error{
 		ValidateAtMost(chunkSize, maxChunkSize, o.ChunkSize),

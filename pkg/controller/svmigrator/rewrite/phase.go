@@ -88,9 +88,9 @@ func (t *Task) Stuck() bool { return t != nil && t.phase == Stuck }
 // ForgetListed has the next run list the objects of the unfinished chunks again, because what was found out about them
 // when they were listed may be wrong now.
 func (t *Task) ForgetListed() {
-	t.full.sweep.ForgetListed()
+	t.full.forgetListed()
 	if t.denied != nil {
-		t.denied.sweep.ForgetListed()
+		t.denied.forgetListed()
 	}
 }
 
