@@ -184,7 +184,7 @@ func (a *alerts) check(t *testing.T) {
 	}
 }
 
-// checkOthers wants the manager to have counted writes of others. Leases are renewed all the time.
+// checkOthers wants the manager to have counted writes of others.
 func (a *alerts) checkOthers(t *testing.T) {
 	t.Helper()
 	counted, err := a.history(t.Context(), `storage_version_migrator_pace_others_writes_per_second > 0`)

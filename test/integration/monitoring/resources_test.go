@@ -18,13 +18,17 @@ package monitoring
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -254,4 +258,30 @@ func (c *cluster) shorten(t *testing.T, r resource) {
 		_, err = c.Definitions().UpdateStatus(ctx, definition, metav1.UpdateOptions{})
 		return err
 	})
+}
+
+// othersWrite has another client write that many objects.
+func (c *cluster) othersWrite(t *testing.T, objects int) {
+	t.Helper()
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "others-"}}
+	for range objects {
+		_, err := c.Kube.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(t.Context(), object, metav1.CreateOptions{})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+	}
+}
+
+// compact drops the old revisions of all objects.
+func (c *cluster) compact(ctx context.Context) error {
+	etcd := c.Etcd().Client()
+	latest, err := etcd.Get(ctx, "/", clientv3.WithKeysOnly(), clientv3.WithLimit(1))
+	if err != nil {
+		return err
+	}
+	if _, err = etcd.Compact(ctx, latest.Header.Revision); errors.Is(err, rpctypes.ErrCompacted) {
+		return nil // Nothing was written since the last time.
+	}
+	return err
 }

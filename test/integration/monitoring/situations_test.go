@@ -27,8 +27,6 @@ import (
 	"testing"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -343,15 +341,23 @@ func (c *cluster) storedVersionsShortened() situation {
 	}
 }
 
-// spaceUsedUp also has a server ask for patience, once, so that the metrics show that.
+// spaceUsedUp also has a server ask for patience, twice, and others write before each of the first rewrites. The
+// manager counts their writes after the first pause at the latest. The metrics show them for as long as the second one.
 func (c *cluster) spaceUsedUp() situation {
 	return situation{
 		name:  "nobody compacts etcd",
 		fires: []string{"SVMAwaitingStorageSpace"}, mayFire: []string{"SVMControllerManagerDown"},
 		begin: func(t *testing.T) {
-			var asked atomic.Bool
+			var rewrites atomic.Int64
 			c.gate.Intercept(func(r *http.Request) controlplane.Verdict {
-				if r.Method == http.MethodPatch && strings.Contains(r.URL.Path, large.Resource) && !asked.Swap(true) {
+				if r.Method != http.MethodPatch || !strings.Contains(r.URL.Path, large.Resource) {
+					return controlplane.Verdict{}
+				}
+				n := rewrites.Add(1)
+				if n <= 10 {
+					c.othersWrite(t, 20)
+				}
+				if n == 5 || n == 10 {
 					return controlplane.TooManyRequests("8")
 				}
 				return controlplane.Verdict{}
@@ -365,17 +371,4 @@ func (c *cluster) spaceUsedUp() situation {
 			})
 		},
 	}
-}
-
-// compact drops the old revisions of all objects.
-func (c *cluster) compact(ctx context.Context) error {
-	etcd := c.Etcd().Client()
-	latest, err := etcd.Get(ctx, "/", clientv3.WithKeysOnly(), clientv3.WithLimit(1))
-	if err != nil {
-		return err
-	}
-	if _, err = etcd.Compact(ctx, latest.Header.Revision); errors.Is(err, rpctypes.ErrCompacted) {
-		return nil // Nothing was written since the last time.
-	}
-	return err
 }
