@@ -210,9 +210,10 @@ func (f *followers) check(m *migrationv1alpha1.StorageVersionMigration, decision
 			return *wait
 		}
 	}
-	// A server that still has the schemas or the conversion of before may drop fields that are to be kept.
+	// A server that still has the schemas or the conversion of before may drop fields that are to be kept, also if there
+	// is one version only: it drops what its schema lacks when it reads an object from etcd.
 	contentSettled := observation.ContentSince.Add(settle)
-	if len(observation.DefinedVersions) > 1 && now.Before(contentSettled) {
+	if now.Before(contentSettled) {
 		wait := awaitAgreement("a version, a schema or the conversion of the CustomResourceDefinition changed at %s, or "+
 			"the manager started then. Rewriting begins at %s, when all servers use what the definition says",
 			observation.ContentSince.UTC().Format(time.RFC3339), contentSettled.UTC().Format(time.RFC3339))
