@@ -70,6 +70,19 @@ type DefinitionVersion struct {
 	Served  bool      `json:"served"`
 	Storage bool      `json:"storage"`
 	Schema  schemaSum `json:"schema,omitzero"`
+	// Subresources says whether the status has a resource of its own, through which objects may be rewritten.
+	Subresources struct {
+		Status present `json:"status,omitzero"`
+	} `json:"subresources,omitzero"`
+}
+
+// present is true if the document has the field, whatever its value.
+type present bool
+
+// UnmarshalJSON takes any value but null.
+func (p *present) UnmarshalJSON(value []byte) error {
+	*p = string(value) != "null"
+	return nil
 }
 
 // schemaSum differs if the JSON of two schemas differs. Schemas are too large to be kept.
@@ -146,8 +159,8 @@ func (d *Definition) ServedVersions() []string {
 // apiVersion, and remove the fields that the schema of the version of a request does not have.
 func (d *Definition) ConvertedByWebhook() bool { return d.Spec.Conversion.Strategy == "Webhook" }
 
-// Content differs if two definitions differ in what API servers change when they store an object: in the versions,
-// their schemas, or the conversion.
+// Content differs if two definitions differ in how API servers store an object: in the versions, their schemas, whether
+// they have a status, or the conversion.
 func (d *Definition) Content() string {
 	return fmt.Sprint(d.Spec.Versions, d.Spec.Conversion.Strategy, d.Spec.PreserveUnknownFields)
 }

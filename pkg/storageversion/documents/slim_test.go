@@ -178,7 +178,12 @@ func TestContent(t *testing.T) {
 		"what is served": {differs: true, change: func(d *definition) { d.Spec.Versions[0].Served = false }},
 		"the conversion": {differs: true, change: func(d *definition) { d.Spec.Conversion = nil }},
 		"unknown fields": {differs: true, change: func(d *definition) { d.Spec.PreserveUnknownFields = true }},
-		"a label":        {change: func(d *definition) { d.Labels = map[string]string{"a": "b"} }},
+		"the status": {differs: true, change: func(d *definition) {
+			d.Spec.Versions[0].Subresources = &apiextensionsv1.CustomResourceSubresources{
+				Status: &apiextensionsv1.CustomResourceSubresourceStatus{},
+			}
+		}},
+		"a label": {change: func(d *definition) { d.Labels = map[string]string{"a": "b"} }},
 		"the CA of the webhook": {change: func(d *definition) {
 			d.Spec.Conversion.Webhook.ClientConfig.CABundle = []byte("another one")
 		}},
