@@ -163,9 +163,14 @@ func TestFailuresOfAggregatedServers(t *testing.T) {
 				w.waysByNamespace.Store("", &namespaceWay{way: mergeWay, next: math.MaxInt})
 				object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: "4"}
 				w.keepOriginal(object, &metav1.PartialObjectMetadata{}, nil)
-				a := w.rewrite(t.Context(), object)
-				if quiet := a.paceResult().Signal == pacer.OK; a.failure.kind != want || want == aggregatedAway && !quiet {
-					t.Errorf("%v: the failure is %v, want %v, and it shows the pacer nothing: %t", class, a.failure.kind, want, quiet)
+				for how, rewrite := range map[string]func(context.Context, *sweep.Object) tryResult{
+					"listed": w.rewrite, "named": w.rewriteNamed,
+				} {
+					a := rewrite(t.Context(), object)
+					if quiet := a.paceResult().Signal == pacer.OK; a.failure.kind != want || want == aggregatedAway && !quiet {
+						t.Errorf("%v, %s: the failure is %v, want %v, and it shows the pacer nothing: %t",
+							class, how, a.failure.kind, want, quiet)
+					}
 				}
 			}
 		})

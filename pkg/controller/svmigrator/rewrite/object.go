@@ -52,6 +52,7 @@ type rewriter struct {
 	// ways are those in which the patch may be sent. A rewrite uses the first one that changes nothing.
 	ways         []patchWay
 	compareSlots chan struct{} // see Engine
+	ownSlots     chan struct{} // half as many, so that a webhook that hangs does not hold up other migrations
 	// deniedBefore means that the objects were denied before. If a dry run shows a change then, they stay denied.
 	deniedBefore    bool
 	waysByNamespace sync.Map // the *namespaceWay of each namespace
@@ -156,10 +157,6 @@ func (r *rewriter) failed(ctx context.Context, object *sweep.Object, err error) 
 	case c.readsObject:
 		a = r.resolve(ctx, object, a.failure)
 	}
-	fromBehind := a.failure.answered && a.failure.reason != metav1.StatusReasonTooManyRequests && r.aggregated()
-	if signal := consequences[a.failure.kind].signal; fromBehind && signal != pacer.OK {
-		a.failure.kind = aggregatedAway // An aggregated server that does not answer must not slow down other migrations.
-	}
 	return a
 }
 
@@ -233,6 +230,10 @@ func (r *rewriter) classify(ctx context.Context, object *sweep.Object, err error
 		if _, _, err := r.list(ctx, "", 1); err == nil {
 			f.kind = internal
 		}
+	}
+	fromBehind := f.answered && f.reason != metav1.StatusReasonTooManyRequests && r.aggregated()
+	if fromBehind && consequences[f.kind].signal != pacer.OK {
+		f.kind = aggregatedAway // An aggregated server that does not answer must not slow down other migrations.
 	}
 	return f
 }

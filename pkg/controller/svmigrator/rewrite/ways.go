@@ -117,8 +117,14 @@ func (r *rewriter) acquireCompareSlot(ctx context.Context) (release func(), err 
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
+	case r.ownSlots <- struct{}{}:
+	}
+	select {
+	case <-ctx.Done():
+		<-r.ownSlots
+		return nil, ctx.Err()
 	case r.compareSlots <- struct{}{}:
-		return func() { <-r.compareSlots }, nil
+		return func() { <-r.compareSlots; <-r.ownSlots }, nil
 	}
 }
 

@@ -17,6 +17,7 @@ limitations under the License.
 package rewrite
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -275,6 +276,30 @@ func TestAdviceWhereTheFenceRefuses(t *testing.T) {
 		failure := (&rewriter{}).changeFailure(&sweep.Object{Name: "a", Extra: before}, "would change", fencedOff)
 		if _, advice, _ := strings.Cut(failure.message, fencedOff+". "); !strings.HasPrefix(advice, want) {
 			t.Errorf("the advice is %q, want %q", advice, want)
+		}
+	}
+}
+
+// TestCompareSlotsForOthers has a webhook hang on the dry runs of one migration. Another one still gets slots.
+func TestCompareSlotsForOthers(t *testing.T) {
+	e, err := NewEngine(&rest.Config{}, nil, clock.RealClock{}, 500)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slotsOf := func(w *rewriter) (slots int) {
+		for {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			_, err := w.acquireCompareSlot(ctx)
+			cancel()
+			if err != nil {
+				return slots
+			}
+			slots++
+		}
+	}
+	for range 2 {
+		if n := slotsOf(e.newRewriter(Resource{}, "")); n != maxComparedObjects/2 {
+			t.Errorf("a migration got %d of %d slots", n, maxComparedObjects)
 		}
 	}
 }
