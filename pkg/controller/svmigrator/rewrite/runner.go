@@ -98,9 +98,10 @@ func newSweepState(class storageversion.Class, from sweep.Position) *sweepState 
 }
 
 // forgetListed also forgets why objects were denied: those of the unfinished chunks are tried again, and would count
-// twice.
+// twice. The token that the next list continues with is the one of the position, which may have expired again.
 func (s *sweepState) forgetListed() {
 	s.sweep.ForgetListed()
+	s.newToken = false
 	s.deniedForPermission, s.deniedForChange = commonDenials{}, commonDenials{}
 }
 

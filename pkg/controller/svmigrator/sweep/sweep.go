@@ -266,8 +266,10 @@ func (s *Sweep) Resume(now time.Time) {
 		objects = append(objects, waiting.object)
 	}
 	for _, object := range objects {
-		if !object.FailingSince.IsZero() {
-			object.FailingSince = object.FailingSince.Add(now.Sub(s.interrupted))
+		for _, since := range []*time.Time{&object.FirstTry, &object.FailingSince} {
+			if !since.IsZero() {
+				*since = since.Add(now.Sub(s.interrupted))
+			}
 		}
 	}
 	s.interrupted = time.Time{}
