@@ -244,10 +244,10 @@ func (c *Controller) runMigration(ctx context.Context, name string) (again time.
 func (c *Controller) runEnded(ctx context.Context, run *migrationRun, err error) error {
 	var later *postponed
 	broken := false
-	run.postponedFor = ""
+	run.postponed = Decision{}
 	switch {
 	case errors.As(err, &later):
-		run.notBefore, run.postponedFor = later.until, later.reason
+		run.notBefore, run.postponed = later.DecideAt, later.Decision
 	case err == nil, ctx.Err() != nil, errors.Is(err, errStopped), errors.Is(err, errMigrationGone),
 		errors.Is(err, rewrite.ErrStuck), errors.Is(err, rewrite.ErrTurnOver):
 		run.hadTurn = run.hadTurn || errors.Is(err, rewrite.ErrTurnOver)

@@ -59,6 +59,7 @@ func (r *migrationRun) tryExpired(ctx context.Context) error {
 	}
 	now := r.env.clock.Now()
 	interval := now.Sub(status.StartTime.Time) / 4
-	again := now.Add(min(max(interval, minExpiryInterval), maxExpiryInterval))
-	return &postponed{again, migrationv1alpha1.MigrationReasonObjectsExpire}
+	decision := objectsExpire()
+	decision.DecideAt = now.Add(min(max(interval, minExpiryInterval), maxExpiryInterval))
+	return &postponed{decision}
 }

@@ -137,3 +137,25 @@ func TestSyncsEnd(t *testing.T) {
 			controller.SyncTimeout)
 	}
 }
+
+// TestPostponedAfterSuspension suspends a migration that was postponed, and resumes it. Then it waits for what it was
+// postponed for, and its status says so.
+func TestPostponedAfterSuspension(t *testing.T) {
+	m := made(func(m *migrationv1alpha1.StorageVersionMigration) {
+		awaiting(waitDecision(migrationv1alpha1.MigrationReasonSuspended, "it is suspended"))(&m.Status, noon)
+	})
+	s, ctx := newStage(t, m)
+	run := s.run(m)
+	s.runs.claimResource(run)
+	until := s.env.clock.Now().Add(10 * time.Minute)
+	decision := objectsExpire()
+	decision.DecideAt = until
+	_ = s.runEnded(ctx, run, &postponed{decision})
+	if d := s.enqueueReady(m); d != decision {
+		t.Errorf("the decision is %+v, want %+v", d, decision)
+	}
+	awaiting(decision)(&m.Status, noon)
+	if d := s.enqueueReady(m); d != keepStatus(until) {
+		t.Errorf("the status says why the migration waits, and the decision is %+v", d)
+	}
+}

@@ -300,18 +300,16 @@ func (r *migrationRun) TurnOver() bool {
 	return !r.turnEnds.IsZero() && !r.env.clock.Now().Before(r.turnEnds) && r.MustYield()
 }
 
-// postponed ends the run of a migration that must not run again before some time. The Waiting condition has the reason.
-type postponed struct {
-	until  time.Time
-	reason string
-}
+// postponed ends the run of a migration that must not run again before DecideAt. The Waiting condition has the reason.
+type postponed struct{ Decision }
 
-func (p *postponed) Error() string { return "postponed until " + p.until.Format(time.RFC3339) }
+func (p *postponed) Error() string { return "postponed until " + p.DecideAt.Format(time.RFC3339) }
 
 // postpone writes the Waiting condition, and returns an error that ends the run until the delay has passed.
 func (r *migrationRun) postpone(ctx context.Context, delay time.Duration, d Decision) error {
 	if err := r.status.write(ctx, awaiting(d)); err != nil {
 		return err
 	}
-	return &postponed{r.env.clock.Now().Add(delay), d.Reason}
+	d.DecideAt = r.env.clock.Now().Add(delay)
+	return &postponed{d}
 }

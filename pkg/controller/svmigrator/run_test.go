@@ -237,7 +237,7 @@ func TestPostponedAgain(t *testing.T) {
 		s, ctx := newStage(t, m)
 		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 		r := s.run(m)
-		r.postponedFor = inTree
+		r.postponed = waitDecision(inTree, "it waits")
 		if err := r.storeTarget(klog.NewContext(ctx, logger), toV2); err != nil && !errors.Is(err, errStopped) {
 			t.Fatal(err)
 		}

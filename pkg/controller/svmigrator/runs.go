@@ -48,8 +48,8 @@ type runMemory struct {
 	contentSince time.Time
 	// stuck means that the last run made no progress.
 	stuck bool
-	// postponedFor is the reason in the status why the last run was postponed, or "".
-	postponedFor string
+	// postponed is the decision to wait of the last run if it was postponed. Otherwise it has no reason.
+	postponed Decision
 	// hadTurn means that the migration gave its slot to others when its turn was over.
 	hadTurn bool
 	// notBefore is when the migration may run again.
@@ -68,7 +68,7 @@ func (m *runMemory) saysStuck(status *migrationv1alpha1.StorageVersionMigrationS
 // saysPostponed reports whether the status says why the last run was postponed.
 func (m *runMemory) saysPostponed(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
 	c := status.Condition(migrationv1alpha1.MigrationWaiting)
-	return c != nil && c.Reason == m.postponedFor
+	return c != nil && c.Reason == m.postponed.Reason
 }
 
 func newRuns() *runs {

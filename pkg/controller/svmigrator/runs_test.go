@@ -28,7 +28,7 @@ import (
 // TestReasonOfTheLastRun has a migration that was postponed, and whose status may have changed since.
 func TestReasonOfTheLastRun(t *testing.T) {
 	stuck := runMemory{stuck: true}
-	postponed := runMemory{postponedFor: migrationv1alpha1.MigrationReasonAwaitingInTree}
+	postponed := runMemory{postponed: Decision{Reason: migrationv1alpha1.MigrationReasonAwaitingInTree}}
 	for phase, want := range map[rewrite.Phase]bool{
 		rewrite.Stuck: true, rewrite.RetryingRequests: false, rewrite.Rewriting: false,
 	} {
