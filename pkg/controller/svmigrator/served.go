@@ -43,7 +43,7 @@ const servedPatience = 15 * time.Second
 // requested is the resource of a migration as it is observed, at the version that the migration names, if any.
 func (e *environment) requested(m *migrationv1alpha1.StorageVersionMigration) rewrite.Resource {
 	observation, version := e.observer.Observe(m.GroupResource()), m.Spec.Resource.Version
-	if m.Begun() && observation.Class == storageversion.Custom {
+	if (m.Begun() || m.HasEpoch()) && observation.Class == storageversion.Custom {
 		version = "" // Custom resources are rewritten at the storage version. This one may have been withdrawn meanwhile.
 	}
 	return rewrite.Resource{
@@ -176,20 +176,20 @@ func atStorageVersion(
 
 // checkServed returns a decision to fail if a person created the migration, and its resource does not exist or is not
 // stored: such a migration might wait forever. In all other cases, and while the migration is suspended, it returns
-// the decision to wait that it was given. The resource of a migration of the trigger was served and stored, so servers
-// were rolled back since. Such a migration waits. When the servers are upgraded again, the trigger replaces it.
+// the decision to wait that it was given. The resource of a migration that has begun was served and stored, so somebody
+// may be replacing an APIService. That of a migration of the trigger was, too, so servers were rolled back since. When
+// they are upgraded again, the trigger replaces that migration.
 func (c *Controller) checkServed(
 	ctx context.Context, m *migrationv1alpha1.StorageVersionMigration, decision Decision,
 ) Decision {
 	resource := m.GroupResource()
 	observation := c.env.observer.Observe(resource)
-	if observation.Presence == storageversion.Served || m.HasEpoch() ||
+	if observation.Presence == storageversion.Served || m.HasEpoch() || m.Begun() ||
 		decision.Reason == migrationv1alpha1.MigrationReasonSuspended {
 		return decision
 	}
 	_, err := findServed(ctx, c.env.documents, c.env.requested(m), "")
-	// No migration of what is not stored begins. If this one has begun, somebody is just replacing an APIService.
-	if err == nil && !m.Begun() && observation.Presence == storageversion.NotServed {
+	if err == nil && observation.Presence == storageversion.NotServed {
 		// All servers were read, and none has a storage version of the resource that the API server does serve.
 		err = notStored(resource)
 	}

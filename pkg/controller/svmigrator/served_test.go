@@ -74,6 +74,10 @@ func TestResourceWithoutStorageVersion(t *testing.T) {
 		"one that has started": {func(m *migrationv1alpha1.StorageVersionMigration) {
 			m.Status.StartTime, m.Status.Target = &began, boundTo(3)
 		}, Wait},
+		"one that has started, of what is not there": {func(m *migrationv1alpha1.StorageVersionMigration) {
+			m.Status.StartTime, m.Status.Target = &began, boundTo(3)
+			m.Spec.Resource.Resource = "new"
+		}, Wait},
 		"one of the trigger": {func(m *migrationv1alpha1.StorageVersionMigration) {
 			m.Spec.Target = &migrationv1alpha1.MigrationTarget{StorageVersionHash: "abc=", Epoch: new(int64)}
 		}, Wait},
@@ -98,5 +102,25 @@ func TestResourceWithoutStorageVersion(t *testing.T) {
 				t.Errorf("while it is suspended %s, %s: %s", d.Verdict, d.Reason, d.Message)
 			}
 		})
+	}
+}
+
+// TestVersionThatWasWithdrawn wants a migration of the trigger to find custom resources whatever version it names.
+func TestVersionThatWasWithdrawn(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*migrationv1alpha1.StorageVersionMigration)
+		want   string
+	}{
+		"of a person":    {func(*migrationv1alpha1.StorageVersionMigration) {}, "v1"},
+		"of the trigger": {func(m *migrationv1alpha1.StorageVersionMigration) { m.Spec.Target = boundTo(3) }, ""},
+		"that has begun": {func(m *migrationv1alpha1.StorageVersionMigration) {
+			m.Status.StartTime, m.Status.Target = new(metav1.NewTime(noon)), boundTo(3)
+		}, ""},
+	} {
+		m := made(test.change)
+		m.Spec.Resource.Version = "v1"
+		if got := (&environment{observer: agreeing{}}).requested(m).Version; got != test.want {
+			t.Errorf("a migration %s asks for version %q, want %q", name, got, test.want)
+		}
 	}
 }
