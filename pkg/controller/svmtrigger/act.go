@@ -37,10 +37,14 @@ func (c *Controller) act(ctx context.Context, in Input, d Decision) error {
 	if err := c.writeState(ctx, in, d); err != nil {
 		return err
 	}
-	if err := c.deleteMigrations(ctx, d); err != nil {
-		return err
+	err := c.deleteMigrations(ctx, in, d)
+	if err == nil {
+		err = c.createMigration(ctx, in, d)
 	}
-	return c.createMigration(ctx, in, d)
+	if controller.Refused(err) && in.State != nil {
+		c.event(in.State, corev1.EventTypeWarning, eventMigrationRefused, controller.Sentence(err.Error()))
+	}
+	return err
 }
 
 // writeState writes or deletes the state, and sends the events when that was stored.
@@ -132,7 +136,17 @@ func newState(in Input) *migrationv1alpha1.StorageState {
 // outdated, and one worker decides about all resources.
 const maxDeletions = 20
 
-func (c *Controller) deleteMigrations(ctx context.Context, d Decision) error {
+func (c *Controller) deleteMigrations(ctx context.Context, in Input, d Decision) error {
+	if in.State == nil && len(d.Delete) > 0 { // What the cache lacks may be there.
+		name := in.Observation.Resource.String()
+		_, err := c.client.StorageStates().Get(ctx, name, metav1.GetOptions{})
+		switch {
+		case err == nil:
+			return controller.ErrOutdated
+		case !controller.StateMissing(err, name):
+			return fmt.Errorf("getting storage state %q: %w", name, err)
+		}
+	}
 	for i, migration := range d.Delete {
 		if i == maxDeletions {
 			return controller.ErrOutdated // The next sync deletes others.

@@ -157,6 +157,45 @@ func TestAct(t *testing.T) {
 				"delete storageversionmigrations two if uid-two@5",
 			},
 		},
+		"a migration that the API server refuses to delete": {
+			stored: []runtime.Object{state}, state: state,
+			decision: Decision{
+				Delete: []*migrationv1alpha1.StorageVersionMigration{migrationOf(widgets, "one")}, Create: migration,
+			},
+			refuse: map[string]error{"delete storageversionmigrations": apierrors.NewForbidden(
+				migrationv1alpha1.Resource("storageversionmigrations"), "one", errors.New("not today"))},
+			want: []string{"delete storageversionmigrations one if uid-one@5"},
+			told: []string{`Warning MigrationRefused Deleting migration "one": ` +
+				`storageversionmigrations.migration.k8s.io "one" is forbidden: not today.`},
+			fails: `deleting migration "one"`,
+		},
+		"a migration that the API server refuses to create": {
+			stored: []runtime.Object{state}, state: state,
+			decision: Decision{Create: migration},
+			refuse: map[string]error{"create storageversionmigrations": apierrors.NewForbidden(
+				migrationv1alpha1.Resource("storageversionmigrations"), "due", errors.New("not today"))},
+			want: []string{
+				"get storagestates widgets.example.com",
+				"create storageversionmigrations due",
+			},
+			told: []string{`Warning MigrationRefused Creating migration "due": ` +
+				`storageversionmigrations.migration.k8s.io "due" is forbidden: not today.`},
+			fails: `creating migration "due"`,
+		},
+		"migrations without a state": {
+			stored:   []runtime.Object{migrationOf(widgets, "one")},
+			decision: Decision{Delete: []*migrationv1alpha1.StorageVersionMigration{migrationOf(widgets, "one")}},
+			want: []string{
+				"get storagestates widgets.example.com",
+				"delete storageversionmigrations one if uid-one@5",
+			},
+		},
+		"migrations whose state is there, only not in the cache": {
+			stored:   []runtime.Object{state, migrationOf(widgets, "one")},
+			decision: Decision{Delete: []*migrationv1alpha1.StorageVersionMigration{migrationOf(widgets, "one")}},
+			want:     []string{"get storagestates widgets.example.com"},
+			outdated: true,
+		},
 		"no more than a few are deleted at a time": {
 			stored: []runtime.Object{state}, state: state, decision: Decision{Delete: many, Create: migration},
 			want: deletions[:maxDeletions], outdated: true,

@@ -33,8 +33,6 @@ import (
 // not changed.
 func Decide(in Input) Decision {
 	switch {
-	case in.State != nil && in.State.DeletionTimestamp != nil:
-		return Decision{Reason: reasonStateDeleting}
 	case definitionDeleted(in):
 		return decideWithoutDefinition(in)
 	case in.State == nil:
@@ -124,29 +122,41 @@ func definitionDeleted(in Input) bool {
 }
 
 func decideWithoutDefinition(in Input) Decision {
-	d := Decision{Reason: reasonDefinitionDeleted, DeleteReason: reasonDefinitionDeleted}
-	if in.State != nil {
+	d := Decision{Reason: reasonDefinitionDeleted, Delete: boundToEpoch(in), DeleteReason: reasonDefinitionDeleted}
+	if in.State != nil && in.State.DeletionTimestamp == nil {
 		d.StateAction = DeleteState
-	}
-	for _, m := range in.Migrations {
-		if m.GroupResource() == in.Observation.Resource && !m.Finished() && m.HasEpoch() && m.DeletionTimestamp == nil {
-			d.Delete = append(d.Delete, m)
-		}
 	}
 	return d
 }
 
+// boundToEpoch returns the migrations of the resource that have not ended and are for an epoch of a state.
+func boundToEpoch(in Input) (bound []*migrationv1alpha1.StorageVersionMigration) {
+	for _, m := range in.Migrations {
+		if m.GroupResource() == in.Observation.Resource && !m.Finished() && m.HasEpoch() && m.DeletionTimestamp == nil {
+			bound = append(bound, m)
+		}
+	}
+	return bound
+}
+
 // decideWithoutState creates a state without a status, which means that objects may be stored in any encoding. What
-// people asked for in a state that was deleted, such as a pause, still counts. Migrations that run belong to a state
-// before it. The decision that writes the first status deletes them. A definition that serves no version may have
-// objects, so it gets a state too.
+// people asked for in a state that was deleted, such as a pause, still counts. A definition that serves no version may
+// have objects, so it gets a state too. Migrations for an epoch belong to a state before it. The decision that writes
+// the first status deletes them. If no server serves the resource, there is no such decision, and they would wait for
+// ever. So they are deleted now, but for suspended ones, which keep another migration from starting later.
 func decideWithoutState(in Input) Decision {
 	o := &in.Observation
 	hidden := o.Class == storageversion.Custom && o.Presence == storageversion.NotServed && len(o.ServedVersions) == 0
-	if o.Presence != storageversion.Served && !hidden {
+	switch {
+	case o.Presence == storageversion.Served, hidden:
+		return Decision{StateAction: CreateState, Reason: reasonNewResource}
+	case o.Presence != storageversion.NotServed:
 		return Decision{Reason: reasonNothingKnown}
 	}
-	return Decision{StateAction: CreateState, Reason: reasonNewResource}
+	suspended := func(m *migrationv1alpha1.StorageVersionMigration) bool { return m.Spec.Suspend }
+	return Decision{
+		Reason: reasonNothingKnown, Delete: slices.DeleteFunc(boundToEpoch(in), suspended), DeleteReason: reasonOutdated,
+	}
 }
 
 // planWrite decides whether to write the state now.

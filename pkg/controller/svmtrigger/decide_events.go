@@ -41,8 +41,9 @@ const (
 	eventMigrated                = "OnlyCurrentEncodingPersisted"
 	eventMigrationFailed         = "MigrationFailed"
 	eventNotServed               = "NotServed"
-	// eventNotWritten is not about a transition.
-	eventNotWritten = "StateNotWritten"
+	// These are not about a transition.
+	eventNotWritten       = "StateNotWritten"
+	eventMigrationRefused = "MigrationRefused"
 )
 
 // transitionEvents are sent when a condition, by its type, gets one of these reasons. They have the message of the

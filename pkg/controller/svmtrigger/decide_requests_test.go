@@ -166,3 +166,44 @@ func TestHashWithoutPadding(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// TestMigrationWithoutState wants a migration for an epoch to go if its state is gone and no server serves the
+// resource. Otherwise it would wait for ever.
+func TestMigrationWithoutState(t *testing.T) {
+	l := newLife(t)
+	l.decide()
+	l.after(time.Minute)
+	m := l.migration()
+	byHand := m.DeepCopy()
+	byHand.Name, byHand.Spec.Target = "by-hand", nil
+	suspended, byHand := m.DeepCopy(), m.DeepCopy()
+	suspended.Spec.Suspend, byHand.Spec.Target = true, nil
+	gone := Input{Now: l.in.Now, Observation: storageversion.Observation{Resource: widgets}}
+	gone.Migrations = []*migrationv1alpha1.StorageVersionMigration{m, suspended, byHand}
+	if d := Decide(gone); len(d.Delete) > 0 {
+		t.Errorf("it is not known whether the resource is served, and the decision is %+v", d)
+	}
+	gone.Observation.Presence = storageversion.NotServed
+	if d := Decide(gone); len(d.Delete) != 1 || d.Delete[0] != m || d.DeleteReason != reasonOutdated {
+		t.Errorf("the decision is %+v, want that one migration is deleted", d)
+	}
+}
+
+// TestStateThatFinalizersKeep wants what servers write to be recorded also in a state that is being deleted, and no
+// migration to be created for it.
+func TestStateThatFinalizersKeep(t *testing.T) {
+	l := newLife(t)
+	l.decide()
+	l.in.State.DeletionTimestamp = &metav1.Time{Time: l.in.Now}
+	l.after(time.Minute)
+	if len(l.created) > 0 {
+		t.Errorf("created %q for a state that is being deleted", l.created)
+	}
+	l.reasons(migrationv1alpha1.StateReasonServersAgree, migrationv1alpha1.StateReasonMigrationQueued,
+		migrationv1alpha1.StateReasonMigrationQueued)
+	l.flip("v2")
+	l.decide()
+	if got := l.in.State.Status.PersistedStorageVersionHashes; !slices.Contains(got, v2) {
+		t.Errorf("the state lists %q, want %s too", got, v2)
+	}
+}

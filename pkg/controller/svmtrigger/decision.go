@@ -27,7 +27,6 @@ type Reason string
 
 // Reasons of decisions.
 const (
-	reasonStateDeleting     Reason = "StateIsBeingDeleted"
 	reasonDefinitionDeleted Reason = "DefinitionDeleted"
 	reasonNothingKnown      Reason = "NothingKnownYet"
 	reasonNewResource       Reason = "NewResource"

@@ -67,7 +67,7 @@ var Register = sync.OnceFunc(func() {
 	legacyregistry.CustomMustRegister(gauges)
 	// Create the series at zero. The function increase() does not count a series that appears with the value one.
 	for _, reason := range []string{eventServersDisagree, eventServersUnseen, eventEncodingsUnknown,
-		eventStoredVersionsShortened, eventMigrationFailed, eventNotServed, eventNotWritten} {
+		eventStoredVersionsShortened, eventMigrationFailed, eventNotServed, eventNotWritten, eventMigrationRefused} {
 		warnings.WithLabelValues(reason)
 	}
 })

@@ -60,6 +60,7 @@ var (
 	appsV1beta1  = schema.GroupVersion{Group: "apps", Version: "v1beta1"}
 	reviewsV1    = schema.GroupVersion{Group: "authorization.k8s.io", Version: "v1"}
 	publishingV1 = schema.GroupVersion{Group: "internal.apiserver.k8s.io", Version: "v1alpha1"}
+	publishingV2 = schema.GroupVersion{Group: "internal.apiserver.k8s.io", Version: "v1"}
 	metricsV1    = schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1beta1"}
 
 	noon = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)

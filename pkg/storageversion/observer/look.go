@@ -27,6 +27,7 @@ import (
 	"sync"
 	"time"
 
+	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -235,7 +236,8 @@ func readResources(
 			return err
 		}
 	}
-	_, document.ServesStorageVersions = document.Resources[storageVersionsResource]
+	document.ServesStorageVersions = slices.Contains(document.Resources[storageVersionsResource].Versions,
+		apiserverinternalv1alpha1.SchemeGroupVersion.Version) // The one that is watched.
 	if len(document.Resources) == 0 {
 		return errNoHashes
 	}

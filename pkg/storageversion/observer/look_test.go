@@ -79,6 +79,12 @@ func TestDocuments(t *testing.T) {
 			want: storageversion.Document{ServesStorageVersions: true, Resources: resources{storageVersionsResource: {
 				Kind: "StorageVersion", Versions: []string{"v1alpha1"}, Hash: "hash=", Migratable: true}}},
 		},
+		"a server that publishes at another version than the one that is watched": {
+			serves: []schema.GroupVersion{publishingV2},
+			served: served{publishingV2: {stored("storageversions", "StorageVersion", "hash=", "list", "update")}},
+			want: storageversion.Document{Resources: resources{storageVersionsResource: {
+				Kind: "StorageVersion", Versions: []string{"v1"}, Hash: "hash=", Migratable: true}}},
+		},
 		"what turns out to be custom while the server answers is left out": {
 			serves: []schema.GroupVersion{customV1, appsV1},
 			served: served{customV1: {stored("widgets", "Widget", "hash=", "list", "update")}, appsV1: {writable}},
