@@ -145,6 +145,18 @@ func Versions(kind schema.GroupKind) []string {
 	return versions
 }
 
+// Precedes reports whether a release is older than all releases that have the kind, at any version. It is false if
+// there are no data of the release.
+func Precedes(release Minor, kind schema.GroupKind) bool {
+	d := parsed()
+	for gvk, k := range d.kinds {
+		if gvk.GroupKind() == kind && k.readBy[0] <= release {
+			return false
+		}
+	}
+	return d.oldest <= release && release <= d.newest
+}
+
 // ByDefault reports whether the known releases serve a version without the flag --runtime-config. Kubernetes does not
 // serve new beta versions by default since 1.24, and never served alpha versions so.
 func ByDefault(version string) bool {

@@ -52,6 +52,26 @@ func TestSupportOf(t *testing.T) {
 	}
 }
 
+func TestPrecedes(t *testing.T) {
+	for _, test := range []struct {
+		group, kind string
+		release     Minor
+		want        bool
+	}{
+		{"lifecycle.k8s.io", "Eviction", 36, true},
+		{"lifecycle.k8s.io", "Eviction", 37, false},
+		{"lifecycle.k8s.io", "Eviction", 33, false}, // There are no data of 1.33.
+		{"scheduling.k8s.io", "Workload", 34, true},
+		{"scheduling.k8s.io", "Workload", 36, false},
+		{"scheduling.k8s.io", "Workload", 99, false},
+		{"networking.k8s.io", "ServiceCIDR", 29, false}, // It had v1alpha1, which is not in the data.
+	} {
+		if got := Precedes(test.release, schema.GroupKind{Group: test.group, Kind: test.kind}); got != test.want {
+			t.Errorf("%s precedes %s.%s: %t", test.release, test.kind, test.group, got)
+		}
+	}
+}
+
 func TestByDefault(t *testing.T) {
 	for version, want := range map[string]bool{"v1": true, "v2": true, "v1beta1": false, "v1alpha3": false} {
 		if got := ByDefault(version); got != want {

@@ -79,15 +79,16 @@ func (w *checkedWriter) Write(text []byte) (int, error) {
 // mayBeEmpty are flags for which an empty value is one of those that people may mean.
 var mayBeEmpty = []string{"manager-lease", "output", "cacert", "cert", "key", "other-server-ca"}
 
-// checkEmptyFlags returns an error if another flag of the verb has an empty value, for example that of a variable that
-// is not set. Without it the verb would answer another question than it was asked, and may answer yes.
+// checkEmptyFlags returns an error if another flag has an empty value, for example that of a variable that is not set.
+// Without it the verb would answer another question than it was asked, or about another cluster, because clients ignore
+// an empty --context. It may answer yes.
 func checkEmptyFlags(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		empty := f.Value.String() == ""
 		if list, is := f.Value.(pflag.SliceValue); is {
 			empty = len(list.GetSlice()) == 0 || slices.Contains(list.GetSlice(), "")
 		}
-		if empty && !slices.Contains(mayBeEmpty, f.Name) && cmd.InheritedFlags().Lookup(f.Name) == nil {
+		if empty && !slices.Contains(mayBeEmpty, f.Name) {
 			err = fmt.Errorf("--%s is empty: give it a value, or leave it out", f.Name)
 		}
 	})

@@ -181,7 +181,8 @@ func (o *Options) countManagedFields(
 	}
 	gvr := schema.GroupVersionResource{Group: d.Spec.Group, Version: served[0], Resource: d.Spec.Names.Plural}
 	counts = map[string]int64{}
-	options := metav1.ListOptions{Limit: objectsPerList}
+	options, listed := metav1.ListOptions{Limit: objectsPerList}, 0
+	defer o.Overwrite("")
 	for {
 		list, err := o.Clients.Metadata.Resource(gvr).List(ctx, options)
 		if again := (apierrors.APIStatus)(nil); apierrors.IsResourceExpired(err) && errors.As(err, &again) &&
@@ -200,6 +201,8 @@ func (o *Options) countManagedFields(
 		if options.Continue = list.Continue; options.Continue == "" {
 			return counts, ""
 		}
+		listed += len(list.Items)
+		o.Overwrite(fmt.Sprintf("%d %s listed", listed, gvr.GroupResource()))
 	}
 }
 

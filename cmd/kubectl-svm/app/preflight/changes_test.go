@@ -17,6 +17,7 @@ limitations under the License.
 package preflight
 
 import (
+	"context"
 	"errors"
 	"os"
 	"strings"
@@ -28,6 +29,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -156,5 +159,36 @@ func TestRefuses(t *testing.T) {
 		if got := refuses(test.err); got != test.want {
 			t.Errorf("%v: it refuses: %t", test.err, got)
 		}
+	}
+}
+
+// pages is an API server that returns three pages of metadata.
+type pages struct {
+	metadata.Getter
+	asked *int
+}
+
+func (p pages) Resource(schema.GroupVersionResource) metadata.Getter { return p }
+
+func (p pages) List(context.Context, metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	list := &metav1.PartialObjectMetadataList{Items: make([]metav1.PartialObjectMetadata, objectsPerList)}
+	if *p.asked++; *p.asked < 3 {
+		list.Continue = "more"
+	}
+	return list, nil
+}
+
+// TestProgressOfList wants a person at a terminal to see how far a long list is.
+func TestProgressOfList(t *testing.T) {
+	streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+	o := &Options{NamedOptions: cli.NamedOptions{
+		Env:     &cli.Env{IOStreams: streams, Interactive: true},
+		Clients: &cli.Clients{Metadata: pages{asked: new(int)}},
+	}}
+	_, problem := o.countManagedFields(t.Context(), *widgets(nil, "v1"))
+	const begin = "\r\x1b[K"
+	want := begin + "500 widgets.example.com listed" + begin + "1000 widgets.example.com listed" + begin
+	if problem != "" || errOut.String() != want {
+		t.Errorf("got the problem %q and printed %q, want %q", problem, errOut, want)
 	}
 }

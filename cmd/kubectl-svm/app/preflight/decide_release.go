@@ -72,11 +72,11 @@ func decideTarget(in Snapshot, target TargetServer) Findings {
 }
 
 // Unreadable returns why a release cannot read what the servers write of a resource, and whether that is known. No
-// release decides that about resources that are not built in.
+// release decides that about resources that are not kube-apiserver's own.
 func Unreadable(state *migrationv1alpha1.StorageState, release releases.Minor) (found Findings, known bool) {
 	target := releaseTarget(release)
 	if builtIn := releases.BuiltIn(state.GroupResource().Group); !builtIn || target.unknown() {
-		return nil, !builtIn
+		return nil, !builtIn && !ofKubeAPIServer(state)
 	}
 	found.aboutEncoding(state, state.Status.CurrentStorageVersionHash, state.Status.CurrentEncodingVersion, target)
 	return slices.DeleteFunc(found, func(f Finding) bool { return f.Code != CodeEncodingUnreadable }), true
@@ -128,29 +128,25 @@ func (fs *Findings) aboutEncoding(state *migrationv1alpha1.StorageState, hash, e
 		return
 	}
 	kind, support := supportOf(version, hash, target)
-	migrate := fmt.Sprintf("Migrate them first: kubectl svm migrate %s --wait", state.Name)
-	switch state.Status.CurrentStorageVersionHash {
-	case hash:
-		migrate = fmt.Sprintf("A migration does not help, because the current API servers write this version. If there "+
-			"are objects (kubectl get %s --all-namespaces), do not change to that release", state.Name)
-	case migrationv1alpha1.Unknown:
-		migrate = "The API servers do not agree on a version, so nothing can be migrated now. If an upgrade is under way, " +
-			"finish it first. Run the command again when they agree"
-	}
+	current := schema.GroupVersionKind{Group: state.GroupResource().Group, Kind: kind.Kind}
+	migrate := adviceOn(state, hash)
 	_, newest := releases.Known()
 	served, onRequest := offer(kind, target)
 	switch {
+	case support.Reads == releases.No && !served && precedes(kind, target) && precedes(current, target):
+		fs.add(Warning, CodeResourceGone, state.Name, "%s does not have %s yet. Its objects stay in etcd, and no client "+
+			"can read them until the API servers are upgraded again", target.Name, state.Name)
 	case support.Reads == releases.No:
 		fs.add(Error, CodeEncodingUnreadable, state.Name, "objects may be stored as %s, which %s cannot read. %s",
 			encoding, target.Name, migrate)
-	case support.Serves == releases.No && (!target.unknown() || target.Serves != nil) && !servesAnother(kind, target) &&
-		!servesAnother(schema.GroupVersionKind{Group: state.GroupResource().Group, Kind: kind.Kind}, target):
-		help := "Delete them first"
-		if target.unknown() { // It may serve a version that there are no data of.
-			help = "Use a plugin that knows the release, or keep a release that serves them"
-		}
-		fs.add(Error, CodeResourceGone, state.Name, "%s serves no version of %s any more. Its objects stay in etcd, and no "+
-			"client can read or delete them. %s", target.Name, state.Name, help)
+	case support.Reads == releases.NotKnown && target.Serves != nil && !writtenUnserved(state, hash, support):
+		fs.add(Error, CodeEncodingUnreadable, state.Name, "objects may be stored as %s, which %s does not serve. It is "+
+			"not known whether it can read them, because this plugin has no data of that release. %s",
+			encoding, target.Name, migrate)
+	case support.Serves == releases.No && !target.unknown() && !servesAnother(kind, target) &&
+		!servesAnother(current, target):
+		fs.add(Error, CodeResourceGone, state.Name, "%s serves no version of %s any more. Its objects stay in etcd, and "+
+			"no client can read or delete them. Delete them first", target.Name, state.Name)
 	case support.Serves == releases.No && support.Reads == releases.NotKnown && support.Removed > newest:
 		// What known releases do not serve, they still read: ReleaseUnknown says all that there is to say.
 		fs.add(Warning, CodeEncodingNotServed, state.Name, "objects may be stored as %s, which %s does not serve any more. "+
@@ -160,6 +156,32 @@ func (fs *Findings) aboutEncoding(state *migrationv1alpha1.StorageState, hash, e
 			"Enable %s with --runtime-config, and the feature gate of the resource if there is one. Until then no client "+
 			"can read its objects", target.Name, strings.Join(onRequest, " or "))
 	}
+}
+
+// adviceOn says what helps if a target cannot read a version in which objects may be stored.
+func adviceOn(state *migrationv1alpha1.StorageState, hash string) string {
+	switch state.Status.CurrentStorageVersionHash {
+	case hash:
+		return fmt.Sprintf("A migration does not help, because the current API servers write this version. If there "+
+			"are objects (kubectl get %s --all-namespaces), do not change to that release", state.Name)
+	case migrationv1alpha1.Unknown:
+		return "The API servers do not agree on a version, so nothing can be migrated now. If an upgrade is under way, " +
+			"finish it first. Run the command again when they agree"
+	}
+	return fmt.Sprintf("Migrate them first: kubectl svm migrate %s --wait", state.Name)
+}
+
+// precedes reports whether a target is older than all releases that have the kind. Such a target does not list its
+// objects, so it does not fail to read them.
+func precedes(kind schema.GroupVersionKind, target TargetServer) bool {
+	return kind.Kind != "" && releases.Precedes(target.Release, kind.GroupKind())
+}
+
+// writtenUnserved reports whether the API servers write a version that no known release serves, as they write
+// CustomResourceDefinitions at v1beta1. That another server does not serve it either says nothing then.
+func writtenUnserved(state *migrationv1alpha1.StorageState, hash string, support releases.Support) bool {
+	oldest, _ := releases.Known()
+	return hash == state.Status.CurrentStorageVersionHash && support.Removed != 0 && support.Removed <= oldest
 }
 
 // ofKubeAPIServer reports whether kube-apiserver itself has the resource, and no definition or aggregated server.

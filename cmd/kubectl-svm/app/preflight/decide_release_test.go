@@ -24,6 +24,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/releases"
 )
 
 // TestBuiltInTarget is about resources of kube-apiserver, which must not be deleted for the sake of an upgrade.
@@ -35,11 +37,13 @@ func TestBuiltInTarget(t *testing.T) {
 		candidates  = "leasecandidates.coordination.k8s.io"
 		bundles     = "clustertrustbundles.certificates.k8s.io"
 		groups      = "podgroups.scheduling.k8s.io"
+		evictions   = "evictions.lifecycle.k8s.io"
 	)
 	notServed := condition(migrationv1alpha1.StorageStateAgreed, metav1.ConditionFalse, "NotServed")
 	bundle := state("ClusterTrustBundle", bundles, "certificates.k8s.io/v1beta1")
 	unknown := state("ClusterTrustBundle", bundles, migrationv1alpha1.Unknown, "certificates.k8s.io/v1beta1")
 	definition := state("CustomResourceDefinition", definitions, "apiextensions.k8s.io/v1beta1")
+	nextServer := TargetServer{Release: 38, Serves: map[string]bool{}}
 	tests := []struct {
 		name   string
 		state  migrationv1alpha1.StorageState
@@ -68,7 +72,26 @@ func TestBuiltInTarget(t *testing.T) {
 		{"served on request still", with(bundle, notServed), releaseTarget(36),
 			[]string{"ERROR NotServed " + bundles, "WARNING NotServedByDefault " + bundles}},
 		{"served again, and not read", with(state("PodGroup", groups, "scheduling.k8s.io/v1alpha2"), notServed),
-			releaseTarget(34), []string{"ERROR EncodingUnreadable " + groups, "ERROR NotServed " + groups}},
+			releaseTarget(37), []string{"ERROR EncodingUnreadable " + groups, "ERROR NotServed " + groups}},
+		{"the resource is not there yet", state("Eviction", evictions, "lifecycle.k8s.io/v1alpha1"), releaseTarget(36),
+			[]string{"WARNING ResourceGone " + evictions}},
+		{"nor at the other server", state("Eviction", evictions, "lifecycle.k8s.io/v1alpha1"),
+			TargetServer{Release: 36, Serves: map[string]bool{}}, []string{"WARNING ResourceGone " + evictions}},
+		{"the resource is there at another version", state("PodGroup", groups, "scheduling.k8s.io/v1beta1"),
+			releaseTarget(36), []string{"ERROR EncodingUnreadable " + groups}},
+		{"the other server is of a release to come, and does not serve what is stored", state("Deployment",
+			"deployments.apps", "apps/v1"), nextServer, []string{
+			"ERROR EncodingUnreadable deployments.apps", "WARNING ReleaseUnknown"}},
+		{"the same, and migrated it would be well", state("Deployment", "deployments.apps", "apps/v1beta1", "apps/v2"),
+			TargetServer{Release: 38, Serves: serving("apps/v2", "Deployment").Serves}, []string{
+				"ERROR EncodingUnreadable deployments.apps", "WARNING ReleaseUnknown"}},
+		{"the other server is older than the data", state("Deployment", "deployments.apps", "apps/v1"),
+			TargetServer{Release: 33, Serves: map[string]bool{}}, []string{
+				"ERROR EncodingUnreadable deployments.apps", "WARNING ReleaseUnknown"}},
+		{"the other server is of a release to come, and serves it", state("Deployment", "deployments.apps", "apps/v1"),
+			TargetServer{Release: 38, Serves: serving("apps/v1", "Deployment").Serves}, []string{"WARNING ReleaseUnknown"}},
+		{"every server writes it, and none has served it for long", definition, nextServer,
+			[]string{"WARNING ReleaseUnknown"}},
 		{"served again, and nobody knows what is stored", with(unknown, notServed), releaseTarget(37),
 			[]string{"ERROR EncodingsUnknown " + bundles, "ERROR NotServed " + bundles}},
 	}
@@ -85,5 +108,31 @@ func TestBuiltInTarget(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestUnreadable wants status and preflight to agree about what nobody knows.
+func TestUnreadable(t *testing.T) {
+	const groups = "podgroups.scheduling.k8s.io"
+	widget := state("Widget", "widgets.example.com", "example.com/v1")
+	vendors := ofKubeAPIServerItself(state("Foo", "foos.new.k8s.io", "new.k8s.io/v1"))
+	for _, test := range []struct {
+		name    string
+		state   migrationv1alpha1.StorageState
+		release releases.Minor
+		found   int
+		known   bool
+	}{
+		{"built in, and read", state("Deployment", "deployments.apps", "apps/v1"), 37, 0, true},
+		{"built in, and not read", state("PodGroup", groups, "scheduling.k8s.io/v1alpha2"), 37, 1, true},
+		{"a release to come", state("Deployment", "deployments.apps", "apps/v1"), 99, 0, false},
+		{"a custom resource", widget, 37, 0, true},
+		{"a custom resource and a release to come", widget, 99, 0, true},
+		{"a group of kube-apiserver that nobody knows", vendors, 37, 0, false},
+	} {
+		found, known := Unreadable(&test.state, test.release)
+		if len(found) != test.found || known != test.known {
+			t.Errorf("%s: found %v, and that is known: %t", test.name, found, known)
+		}
 	}
 }

@@ -41,14 +41,19 @@ const mostAlike = 5
 var colours = map[assess.Attention]cli.Colour{assess.Act: cli.Red, assess.Wait: cli.Yellow}
 
 func (o *Options) print(report *Report) {
+	if o.Output.Structured() || o.Output.Format == cli.Name {
+		report.doubt()
+	}
 	switch shown := o.shown(report); {
 	case o.Output.Structured():
-		report.doubt()
 		o.Output.PrintData(o.Env, report)
 		return
 	case o.Output.Format == cli.Name:
 		for _, r := range shown {
 			fmt.Fprintf(o.Out, "storagestate.migration.k8s.io/%s\n", r.Name)
+		}
+		if !report.Safe { // The reason may be no resource, but the manager or the next release.
+			o.Notef("%s", report.Summary)
 		}
 		return
 	case len(shown) > 0:

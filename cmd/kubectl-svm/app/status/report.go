@@ -33,7 +33,8 @@ import (
 
 // Report is what -o json prints.
 type Report struct {
-	// Safe is whether an upgrade and the removal of old versions are safe, as far as stored objects matter.
+	// Safe is whether the removal of old versions is safe, as far as stored objects matter. It is about an upgrade too,
+	// unless NextRelease says that this is not known.
 	Safe bool `json:"safe"`
 	// Summary says it in a sentence, and why not.
 	Summary   string            `json:"summary"`
@@ -41,6 +42,17 @@ type Report struct {
 	Resources []assess.Resource `json:"resources"`
 	// Unknown says that the API server could not list all its resources, and which, or nothing.
 	Unknown string `json:"unknown,omitempty"`
+	// NextRelease is missing if something else is not safe, or if the version of the API server is not one of Kubernetes.
+	NextRelease *NextRelease `json:"nextRelease,omitempty"`
+}
+
+// NextRelease is the minor release after that of the API server.
+type NextRelease struct {
+	Version string `json:"version"`
+	// Reads is whether it can read what the API servers write of the built-in resources of the report.
+	Reads releases.Answer `json:"reads"`
+	// Resource is the first one that it cannot read, or if there is none, the first one of which that is not known.
+	Resource string `json:"resource,omitempty"`
 }
 
 // startManager is what helps where no manager runs.
@@ -102,6 +114,11 @@ func newReport(
 
 const safeToUpgrade, safeToRemove = "Safe to upgrade and to remove old versions", "Safe to remove old versions"
 
+// saysNothingOfUpgrades returns a summary that says at most that it is safe to remove old versions.
+func saysNothingOfUpgrades(summary string) string {
+	return strings.Replace(summary, safeToUpgrade, safeToRemove, 1)
+}
+
 // askNextRelease takes back that it is safe to upgrade if the next minor release cannot read what the API servers
 // write, or if it is not known what that release can read.
 func (r *Report) askNextRelease(ctx context.Context, client discovery.DiscoveryInterfaceWithContext) {
@@ -114,23 +131,33 @@ func (r *Report) askNextRelease(ctx context.Context, client discovery.DiscoveryI
 	if err != nil {
 		return // There are no data of the releases of another program.
 	}
-	next := release + 1
+	next := &NextRelease{Version: (release + 1).String(), Reads: releases.Yes}
+	why := ""
 	for i := range r.Resources {
-		found, known := preflight.Unreadable(r.Resources[i].State, next)
-		if known && len(found) == 0 {
-			continue
+		name := r.Resources[i].Name
+		found, known := preflight.Unreadable(r.Resources[i].State, release+1)
+		if len(found) > 0 {
+			r.Safe, next.Reads, next.Resource = false, releases.No, name
+			why = fmt.Sprintf(" Not safe to upgrade to Kubernetes %s (%s): %s. All findings: "+
+				"kubectl svm preflight --kubernetes-version=%s", next.Version, name, found[0].Message, next.Version)
+			break
 		}
-		r.Summary = safeToRemove + strings.TrimPrefix(r.Summary, safeToUpgrade)
-		if !known {
-			r.Summary += fmt.Sprintf(" This plugin does not know what Kubernetes %s can read: before an upgrade to it, ask a "+
-				"newer plugin.", next)
-			return
+		if oldest, newest := releases.Known(); !known && next.Reads == releases.Yes {
+			next.Reads, next.Resource = releases.NotKnown, name
+			why = fmt.Sprintf(" It is not known whether Kubernetes %s can read %s, for example, because this plugin only "+
+				"knows the resources of Kubernetes %s to %s. Run a plugin that knows that release, and read the release "+
+				"notes.", next.Version, name, oldest, newest)
 		}
-		r.Safe = false
-		r.Summary += fmt.Sprintf(" Not safe to upgrade to Kubernetes %s (%s): %s. All findings: "+
-			"kubectl svm preflight --kubernetes-version=%s", next, r.Resources[i].Name, found[0].Message, next)
-		return
 	}
+	r.NextRelease = next
+	if why != "" {
+		r.Summary = saysNothingOfUpgrades(r.Summary) + why
+	}
+}
+
+// aboutSome takes back that it is safe to upgrade, because the person asked only about some resources.
+func (r *Report) aboutSome() {
+	r.Summary = saysNothingOfUpgrades(r.Summary) + " Before an upgrade, ask about all: kubectl svm status."
 }
 
 // doubt makes no resource safe if it is not known whether a manager runs. The table has a question mark instead.

@@ -19,9 +19,11 @@ package status
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiversion "k8s.io/apimachinery/pkg/version"
@@ -60,6 +62,33 @@ func TestSafeWithoutAManager(t *testing.T) {
 	}
 }
 
+// TestNames prints the resources that are not safe for a program, and why if it exits with an error.
+func TestNames(t *testing.T) {
+	in := cluster(state(t, "bolts.example.com", "", "OnlyCurrentEncodingPersisted", "", ""))
+	unread := &Report{Summary: "The next release cannot read it.", Resources: []assess.Resource{{Safe: true}}}
+	unread.Manager = leads
+	resources := func(manager assess.Manager) *Report {
+		return newReport(in, assess.Resources(in, []schema.GroupResource{in.States[0].GroupResource()}, now), manager, nil)
+	}
+	for name, test := range map[string]struct {
+		report   *Report
+		out, err string
+	}{
+		"all is safe":     {resources(leads), "", ""},
+		"no manager runs": {resources(assess.Manager{}), "storagestate.migration.k8s.io/bolts.example.com\n", "Not known"},
+		"the release":     {unread, "", "The next release cannot read it.\n"},
+	} {
+		streams, _, out, errOut := genericiooptions.NewTestIOStreams()
+		o := &Options{NamedOptions: cli.NamedOptions{Env: &cli.Env{IOStreams: streams}}}
+		o.Output.Format = cli.Name
+		o.print(test.report)
+		printed := errOut.String()
+		if out.String() != test.out || !strings.HasPrefix(printed, test.err) || (test.err == "") != (printed == "") {
+			t.Errorf("%s: got %q and %q, want %q and %q", name, out, printed, test.out, test.err)
+		}
+	}
+}
+
 // TestNoMigrationIsOfferedWithoutAMigrator has a manager that only observes.
 func TestNoMigrationIsOfferedWithoutAMigrator(t *testing.T) {
 	cluster := &cli.Cluster{States: []migrationv1alpha1.StorageState{
@@ -87,45 +116,97 @@ func TestWhatMakesTheAnswerUnknown(t *testing.T) {
 	}
 }
 
-// TestNextRelease has objects in a version that Kubernetes 1.36 writes, and 1.37 does not read.
+// TestNextRelease has objects in a version that Kubernetes 1.36 writes, and 1.37 does not read. Custom resources, which
+// come first, do not hide them, nor does a resource that only the build of a vendor has.
 func TestNextRelease(t *testing.T) {
-	groups := state(t, "podgroups.scheduling.k8s.io", "", "OnlyCurrentEncodingPersisted", "", "")
+	const done = "OnlyCurrentEncodingPersisted"
+	groups := state(t, "podgroups.scheduling.k8s.io", "", done, "", "")
+	widgets := state(t, "widgets.example.com", "", done, "", "")
 	version := schema.GroupVersion{Group: "scheduling.k8s.io", Version: "v1alpha2"}
 	groups.Status.CurrentEncodingVersion = version.String()
 	groups.Status.CurrentStorageVersionHash = storageversion.Hash(version, "PodGroup")
-	widgets := state(t, "widgets.example.com", "", "OnlyCurrentEncodingPersisted", "", "")
-	cluster := &cli.Cluster{Catalog: &cli.Catalog{}, States: []migrationv1alpha1.StorageState{widgets, groups}}
-	for server, want := range map[string]string{
-		"v1.35.9": "Safe to upgrade and to remove",
-		"v1.36.2+abc": "Safe to remove old versions: every object of 2 resources is stored in the version that the servers " +
-			"write. Not safe to upgrade to Kubernetes 1.37 (podgroups.scheduling.k8s.io): ",
-		"v1.37.1": "Safe to remove old versions: every object of 2 resources is stored in the version that the servers " +
-			"write. This plugin does not know what Kubernetes 1.38 can read: before an upgrade to it, ask a newer plugin.",
-		"other": "Safe to upgrade and to remove",
-		"":      "Not known to be safe: asking the API server for its version: it is away",
+	vendors := state(t, "foos.vendor.k8s.io", "", done, "", "")
+	vendors.Status.Evidence.Source = migrationv1alpha1.EvidenceFromServerDiscovery
+	const every = "Safe to remove old versions: every object of %s is stored in the version that the servers write."
+	const ask = " Before an upgrade, ask about all: kubectl svm status."
+	const knows = " because this plugin only knows the resources of Kubernetes 1.34 to 1.37. Run a plugin that knows " +
+		"that release, and read the release notes."
+	both, alone, ofVendor := cluster(widgets, groups), cluster(widgets), cluster(widgets, vendors)
+	for _, test := range []struct {
+		name, server string
+		in           *cli.Cluster
+		named        bool
+		want         string // "SOME" stands for the sentence that all is safe but an upgrade.
+		next         *NextRelease
+	}{
+		{"it reads all", "v1.35.9", both, false, "Safe to upgrade and to remove", &NextRelease{"1.36", "yes", ""}},
+		{"it reads not all", "v1.36.2+abc", both, false, "SOME Not safe to upgrade to Kubernetes 1.37 " +
+			"(podgroups.scheduling.k8s.io): ", &NextRelease{"1.37", "no", "podgroups.scheduling.k8s.io"}},
+		{"the same, and there are names", "v1.36.2", both, true, "SOME Not safe to upgrade to Kubernetes 1.37 ",
+			&NextRelease{"1.37", "no", "podgroups.scheduling.k8s.io"}},
+		{"the same beside an unknown one", "v1.36.2", cluster(vendors, groups), false, "SOME Not safe to upgrade",
+			&NextRelease{"1.37", "no", "podgroups.scheduling.k8s.io"}},
+		{"to come", "v1.37.1", both, false, "SOME It is not known whether Kubernetes 1.38 can read " +
+			"podgroups.scheduling.k8s.io, for example," + knows,
+			&NextRelease{"1.38", "not known", "podgroups.scheduling.k8s.io"}},
+		{"older than the data", "v1.31.4", both, false, "SOME It is not known whether Kubernetes 1.32 can read " +
+			"podgroups.scheduling.k8s.io, for example," + knows,
+			&NextRelease{"1.32", "not known", "podgroups.scheduling.k8s.io"}},
+		{"no data of a vendor's resource", "v1.36.2", ofVendor, false, "SOME It is not known whether Kubernetes 1.37 can " +
+			"read foos.vendor.k8s.io, for example," + knows, &NextRelease{"1.37", "not known", "foos.vendor.k8s.io"}},
+		{"custom resources alone", "v1.37.1", alone, false, "Safe to upgrade and to", &NextRelease{"1.38", "yes", ""}},
+		{"a custom resource that is named", "v1.36.2", alone, true, "SOME" + ask, &NextRelease{"1.37", "yes", ""}},
+		{"another program", "other", both, false, "Safe to upgrade and to remove", nil},
+		{"another program, and there are names", "other", both, true, "SOME" + ask, nil},
+		{"it is away", "", both, false, "Not known to be safe: asking the API server for its version: it is away", nil},
 	} {
-		kube := kubefake.NewClientset()
-		kube.Discovery().(*discoveryfake.FakeDiscovery).FakedServerVersion = &apiversion.Info{GitVersion: server}
-		kube.PrependReactor("get", "version", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return server == "", nil, errors.New("it is away")
+		t.Run(test.name, func(t *testing.T) {
+			of := fmt.Sprintf("%d resources", len(test.in.States))
+			if len(test.in.States) == 1 {
+				of = test.in.States[0].Name
+			}
+			want := strings.ReplaceAll(test.want, "SOME", fmt.Sprintf(every, of))
+			r := reportOf(t, test.server, test.in, test.named)
+			safe := test.server != "" && (test.next == nil || test.next.Reads != "no")
+			if r.Safe != safe || !strings.HasPrefix(r.Summary, want) {
+				t.Errorf("safe is %t, and the answer is %s\nwant %t and %s", r.Safe, r.Summary, safe, want)
+			}
+			if diff := cmp.Diff(test.next, r.NextRelease); diff != "" {
+				t.Errorf("the next release (-want +got):\n%s", diff)
+			}
+			if stuck := whyStuck(r); (stuck == "") != r.Safe {
+				t.Errorf("--watch says %q", stuck)
+			}
 		})
-		o := &Options{NamedOptions: cli.NamedOptions{
-			Env:     &cli.Env{Clock: clocktesting.NewFakeClock(now)},
-			Clients: &cli.Clients{Kube: kube, Discovery: kube.Discovery()},
-		}}
-		resources := []schema.GroupResource{widgets.GroupResource(), groups.GroupResource()}
-		r := o.report(t.Context(), cluster, resources)
-		safe := server != "" && !strings.HasPrefix(server, "v1.36")
-		if r.Safe != safe || !strings.HasPrefix(r.Summary, want) {
-			t.Errorf("a server of %q: safe is %t, and the answer is %s", server, r.Safe, r.Summary)
-		}
-		if stuck := whyStuck(r); (stuck == "") != r.Safe {
-			t.Errorf("a server of %q: --watch says %q", server, stuck)
-		}
-		if r = o.report(t.Context(), cluster, resources[:1]); strings.HasPrefix(r.Summary, safeToUpgrade) != (server != "") {
-			t.Errorf("a server of %q: the answer about widgets alone is %s", server, r.Summary)
+	}
+}
+
+// cluster has these StorageStates.
+func cluster(states ...migrationv1alpha1.StorageState) *cli.Cluster {
+	return &cli.Cluster{Catalog: &cli.Catalog{}, States: states}
+}
+
+// reportOf is the report about a server of a version. The person named all resources, or none. A server without a
+// version does not answer.
+func reportOf(t *testing.T, server string, in *cli.Cluster, named bool) *Report {
+	t.Helper()
+	kube := kubefake.NewClientset()
+	kube.Discovery().(*discoveryfake.FakeDiscovery).FakedServerVersion = &apiversion.Info{GitVersion: server}
+	kube.PrependReactor("get", "version", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return server == "", nil, errors.New("it is away")
+	})
+	o := &Options{NamedOptions: cli.NamedOptions{
+		Env:     &cli.Env{Clock: clocktesting.NewFakeClock(now)},
+		Clients: &cli.Clients{Kube: kube, Discovery: kube.Discovery()},
+	}}
+	var resources []schema.GroupResource
+	for i := range in.States {
+		resources = append(resources, in.States[i].GroupResource())
+		if named {
+			o.Names = append(o.Names, in.States[i].Name)
 		}
 	}
+	return o.report(t.Context(), in, resources)
 }
 
 // TestGoneWhileWatched watches a resource that is deleted with all that was recorded of it.

@@ -34,16 +34,18 @@ const (
 
 For each resource that is not safe, the command shows in which versions objects may be stored, which version the servers
 write, whether all servers agree, how far its migration is, and what happens next. Resources that need your action come
-first. Name resources, or "all", to see those that are safe as well.
+first. Name resources, or "all", to see those that are safe as well. Before an upgrade ask about all: about some alone
+the command says only whether it is safe to remove old versions.
 
 The command compares each StorageState with the CustomResourceDefinition of the resource, if you may list these, because
 the trigger may not have seen the latest change yet. A resource can be safe although its newest migration failed, for
 example one for a new encryption key. The command prints that too.
 
 It is not safe if the minor release after that of the API servers cannot read what they write of a built-in resource. If
-the plugin does not know that release, it says so. For others run "kubectl svm preflight --kubernetes-version".
+the plugin does not know that release, it says so, and the exit code is 0 all the same: programs look at nextRelease of
+-o json. For other releases run "kubectl svm preflight --kubernetes-version".
 
-Exit codes: 0 safe, 1 error, 2 not safe, 3 timeout of --watch.`
+Exit codes: 0 safe, as far as the plugin knows the next release, 1 error, 2 not safe, 3 timeout of --watch.`
 	example = `  # Is it safe to upgrade, and why not?
   kubectl svm status
 
@@ -133,6 +135,9 @@ func (o *Options) report(ctx context.Context, cluster *cli.Cluster, resources []
 	report := newReport(cluster, assess.Resources(cluster, resources, now), manager, o.Unlisted(cluster.Catalog))
 	if report.Safe {
 		report.askNextRelease(ctx, o.Clients.Discovery)
+	}
+	if report.Safe && !o.WantsAll() {
+		report.aboutSome()
 	}
 	return report
 }

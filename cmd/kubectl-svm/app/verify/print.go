@@ -22,6 +22,8 @@ import (
 	"strconv"
 	"strings"
 
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/pkg/stored"
@@ -47,6 +49,8 @@ type Stored struct {
 	Format        string `json:"format"`
 	EncryptedWith string `json:"encryptedWith,omitempty"`
 	Objects       int64  `json:"objects"`
+	// NoStorageState means that the manager does not migrate the objects: there are StorageStates, and none of them.
+	NoStorageState bool `json:"noStorageState,omitempty"`
 }
 
 // ResultOf returns what was found, without contents of objects. The error is that of Survey, if there is one.
@@ -56,10 +60,12 @@ func ResultOf(survey *stored.Survey, err error) Result {
 		NotCompared: err != nil,
 	}
 	for _, tally := range survey.Tallies {
+		sameName := func(s migrationv1alpha1.StorageState) bool { return s.Spec.Resource.Resource == tally.Resource }
 		result.Objects += tally.Objects
 		result.Stored = append(result.Stored, Stored{
 			Resource: tally.Name(), Version: tally.APIVersion, Kind: tally.Kind, Format: string(tally.Format),
 			EncryptedWith: encryption(tally.Form), Objects: tally.Objects,
+			NoStorageState: err == nil && len(survey.States) > 0 && !slices.ContainsFunc(survey.States, sameName),
 		})
 	}
 	return result
@@ -76,14 +82,23 @@ func (r *Result) countUnreadable() (objects int64) {
 }
 
 // countEncryptedWith counts the objects that are encrypted with a key, as the column ENCRYPTED WITH shows it. A KMS v2
-// key without a key ID matches all its IDs.
-func (r *Result) countEncryptedWith(key string) (objects int64) {
+// key without a key ID matches all its IDs. It also returns a sentence about those that the manager does not migrate,
+// or nothing.
+func (r *Result) countEncryptedWith(key string) (objects int64, unmigrated string) {
+	var names []string
 	for _, s := range r.Stored {
-		if orDash(s.EncryptedWith) == key || strings.HasPrefix(s.EncryptedWith, key+keyID) {
-			objects += s.Objects
+		if orDash(s.EncryptedWith) != key && !strings.HasPrefix(s.EncryptedWith, key+keyID) {
+			continue
+		}
+		if objects += s.Objects; s.NoStorageState && !slices.Contains(names, s.Resource) {
+			names = append(names, s.Resource)
 		}
 	}
-	return objects
+	if len(names) > 0 {
+		unmigrated = " The manager does not migrate these, of which there is no StorageState: " +
+			strings.Join(names, ", ") + "."
+	}
+	return objects, unmigrated
 }
 
 func (o *Options) print(survey *stored.Survey, err error) error {
@@ -93,7 +108,10 @@ func (o *Options) print(survey *stored.Survey, err error) error {
 	} else {
 		o.printText(survey, result)
 	}
-	forbidden := func(key string) bool { return result.countEncryptedWith(key) > 0 }
+	forbidden := func(key string) bool {
+		objects, _ := result.countEncryptedWith(key)
+		return objects > 0
+	}
 	if len(result.Unclaimed) > 0 || result.countUnreadable() > 0 || slices.ContainsFunc(o.WithoutKeys, forbidden) {
 		return cli.NotSafe()
 	}
@@ -153,12 +171,12 @@ func (o *Options) printKeys(result Result) {
 		object += " of " + strings.Join(o.Names, ", ")
 	}
 	for _, key := range o.WithoutKeys {
-		switch n := result.countEncryptedWith(key); {
+		switch n, unmigrated := result.countEncryptedWith(key); {
 		case n > 0 && key == notEncrypted:
-			fmt.Fprintln(o.Out, o.Paint(cli.Red, "Not encrypted: "+assess.FormatObjects(n)+"."))
+			fmt.Fprintln(o.Out, o.Paint(cli.Red, "Not encrypted: "+assess.FormatObjects(n)+"."+unmigrated))
 		case n > 0:
 			fmt.Fprintln(o.Out, o.Paint(cli.Red,
-				"Encrypted with "+key+": "+assess.FormatObjects(n)+". Keep this key."))
+				"Encrypted with "+key+": "+assess.FormatObjects(n)+". Keep this key."+unmigrated))
 		case key == notEncrypted:
 			fmt.Fprintf(o.Out, "Every %s is encrypted.\n", object)
 		default:

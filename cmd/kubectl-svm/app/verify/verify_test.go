@@ -31,7 +31,10 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+	"sigs.k8s.io/svm-controller-manager/pkg/stored"
 )
 
 // failingEtcd returns many keys, then an error.
@@ -72,5 +75,35 @@ func TestErrorHasItsLine(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "a page is corrupt") ||
 		errOut.String() != "\r\x1b[K100 objects read\r\x1b[K" {
 		t.Errorf("got the error %v and printed %q", err, errOut)
+	}
+}
+
+// TestKeysOfWhatIsNotMigrated wants to be told of objects that keep a key in use for ever, if it is known.
+func TestKeysOfWhatIsNotMigrated(t *testing.T) {
+	sealed := stored.Form{Format: stored.Encrypted, Provider: "aescbc", Key: "key1"}
+	tallies := []stored.Tally{
+		{Place: stored.Place{Resource: "ranges"}, Form: sealed, Objects: 1},
+		{Place: stored.Place{Resource: "secrets"}, Form: sealed, Objects: 2},
+	}
+	secrets := migrationv1alpha1.StorageState{}
+	secrets.Spec.Resource.Resource = "secrets"
+	for _, test := range []struct {
+		name   string
+		states []migrationv1alpha1.StorageState
+		unread error
+		want   string
+	}{
+		{"there are StorageStates", []migrationv1alpha1.StorageState{secrets}, nil,
+			" The manager does not migrate these, of which there is no StorageState: ranges."},
+		{"there are none", nil, nil, ""},
+		{"they could not be read", []migrationv1alpha1.StorageState{secrets}, ErrNotCompared, ""},
+	} {
+		streams, _, out, _ := genericiooptions.NewTestIOStreams()
+		o := &Options{Env: &cli.Env{IOStreams: streams}, WithoutKeys: []string{"aescbc:key1"}}
+		err := o.print(&stored.Survey{Tallies: tallies, States: test.states}, test.unread)
+		want := "\nEncrypted with aescbc:key1: 3 objects. Keep this key." + test.want + "\n"
+		if err == nil || !strings.Contains(out.String(), want) {
+			t.Errorf("%s: got the error %v and\n%s\nwant in it %s", test.name, err, out, want)
+		}
 	}
 }
