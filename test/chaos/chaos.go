@@ -47,6 +47,10 @@ const (
 	// retryAfter is how long an administrator waits for migrations that failed, before asking for another attempt.
 	retryAfter   = 10 * time.Second
 	convergePoll = time.Second
+	// stalled is the kind of a fault that nobody plans: the whole machine stood still for longer than standstill.
+	stalled     = "machine stalled"
+	standstill  = time.Second
+	machinePoll = 200 * time.Millisecond
 )
 
 var limits = validate.Limits{
@@ -115,6 +119,11 @@ func managerArgs(seed uint64) []string {
 }
 
 func (s *scene) run(ctx context.Context) error {
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	watching.Go(func() { s.watchMachine(ctx) })
 	if err := s.startTraffic(ctx); err != nil {
 		return err
 	}
@@ -135,6 +144,25 @@ func (s *scene) run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// watchMachine records when the machine stood still. To managers this is a fault as any other.
+func (s *scene) watchMachine(ctx context.Context) {
+	ticker := time.NewTicker(machinePoll)
+	defer ticker.Stop()
+	for last := time.Now(); ; {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		now := time.Now()
+		if now.Sub(last) > standstill {
+			s.Logf("the machine stood still for %.1f s", now.Sub(last).Seconds())
+			s.History.AddFault(model.Fault{Kind: stalled, Start: last, End: now})
+		}
+		last = now
+	}
 }
 
 func (s *scene) startTraffic(ctx context.Context) error {

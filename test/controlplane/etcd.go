@@ -234,9 +234,10 @@ func (e *Etcd) arguments() arguments {
 		"--initial-cluster=" + etcdHostName + "=" + peer,
 		"--unsafe-no-fsync=true", // a test outlives a kill of etcd, not a power cut
 		"--quota-backend-bytes=" + strconv.FormatInt(etcdQuota, 10),
-		// The only member waits for one election timeout at every start.
-		"--heartbeat-interval=40", // at most a fifth of the timeout; each one takes processor time
-		"--election-timeout=200",
+		// The only member waits for up to one election timeout at every start. Two of them and five seconds are how long
+		// etcd waits for a write. Then it answers that the request timed out, although it may yet do what was asked for.
+		"--heartbeat-interval=200", // at most a fifth of the timeout; each one takes processor time
+		"--election-timeout=1000",
 		"--log-level=warn",
 	}.with(e.tlsArguments()...).with(e.config.ExtraArgs...)
 }

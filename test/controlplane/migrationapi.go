@@ -23,6 +23,7 @@ import (
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
@@ -34,6 +35,8 @@ import (
 )
 
 const (
+	// createdWithin is how long InstallMigrationAPI tries to create a definition.
+	createdWithin = 5 * time.Minute
 	// servedWithin is how long a server may take to serve a definition.
 	servedWithin = 10 * time.Minute
 	servedPoll   = 250 * time.Millisecond
@@ -51,16 +54,21 @@ func InstallMigrationAPI(ctx context.Context, config *rest.Config) error {
 		return err
 	}
 	definitions := client.Resource(apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions"))
+	var last error
 	for _, object := range objects {
-		if _, err := definitions.Create(ctx, object, metav1.CreateOptions{}); err != nil {
-			return fmt.Errorf("creating the definition %q: %w", object.GetName(), err)
+		// A busy server may not answer in time, or create a definition without an answer.
+		created := func(ctx context.Context) (bool, error) {
+			_, last = definitions.Create(ctx, object, metav1.CreateOptions{})
+			return last == nil || apierrors.IsAlreadyExists(last), nil
+		}
+		if err := wait.PollUntilContextTimeout(ctx, servedPoll, createdWithin, true, created); err != nil {
+			return fmt.Errorf("creating the definition %q: %w: %w", object.GetName(), err, last)
 		}
 	}
 	documents, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return fmt.Errorf("making a client for discovery: %w", err)
 	}
-	var last error
 	done := func(ctx context.Context) (bool, error) {
 		last = served(ctx, client, documents)
 		return last == nil, nil

@@ -35,6 +35,8 @@ const (
 	writers = 4
 	// fillers write the first objects.
 	fillers = 8
+	// filledWithin is how long a filler tries to write an object.
+	filledWithin = 5 * time.Minute
 	// pause is how long a writer waits after a request at most.
 	pause = 300 * time.Millisecond
 	// Of a hundred writes, so many create and delete an object. All others change one.
@@ -99,20 +101,20 @@ func (t *Traffic) Fill(ctx context.Context) error {
 
 // fill creates one object. A server may not have heard of the namespace or the definition yet.
 func (t *Traffic) fill(ctx context.Context, resource model.Resource, name string) error {
-	const attempts = 60
-	var r model.Request
-	for range attempts {
-		r = t.write(ctx, t.clients[0], resource, model.Request{
+	for began := time.Now(); ; {
+		r := t.write(ctx, t.clients[0], resource, model.Request{
 			Verb: http.MethodPost, Name: name, Version: resource.Versions[0],
 		})
 		if r.Outcome == model.Done || r.Code == http.StatusConflict {
 			return nil
 		}
+		if time.Since(began) > filledWithin {
+			return fmt.Errorf("creating %s %s: %d, the outcome is %s", resource, name, r.Code, r.Outcome)
+		}
 		if err := sleep(ctx, pause); err != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("creating %s %s: %d, the outcome is %s", resource, name, r.Code, r.Outcome)
 }
 
 // Run writes until ctx ends. What a writer does follows from the seed.

@@ -85,7 +85,7 @@ func testDefault(t *testing.T, c *cluster) {
 	config := c.accountConfig(t, account)
 	c.awaitFence(t, config)
 	process, port := c.startManager(t, "manager", config,
-		append(deploymentArgs(t, "default"), "--finished-migration-ttl=10s")...)
+		append(deploymentArgs(t, "default"), "--finished-migration-ttl=30s")...)
 	c.awaitPages(t, port)
 	if plan := c.plan(t); strings.Contains(plan, observesOnly) {
 		t.Errorf("the plan tells that nobody migrates:\n%s", plan)

@@ -137,7 +137,7 @@ func (c *cluster) serversDisagree() situation {
 	return situation{
 		name:    "one server is upgraded",
 		fires:   []string{"SVMServersDisagree"},
-		mayFire: []string{"SVMServersUnseen", "SVMObservationStale", "SVMEncodingsUnknown"},
+		mayFire: []string{"SVMServersUnseen", "SVMObservationStale", "SVMEncodingsUnknown", "SVMMigrationStuck"},
 		begin: func(t *testing.T) {
 			c.migrated(t, denied) // The manager must know what the servers wrote before.
 			restart(t, "")
@@ -345,8 +345,9 @@ func (c *cluster) storedVersionsShortened() situation {
 // manager counts their writes after the first pause at the latest. The metrics show them for as long as the second one.
 func (c *cluster) spaceUsedUp() situation {
 	return situation{
-		name:  "nobody compacts etcd",
-		fires: []string{"SVMAwaitingStorageSpace"}, mayFire: []string{"SVMControllerManagerDown"},
+		name:    "nobody compacts etcd",
+		fires:   []string{"SVMAwaitingStorageSpace"},
+		mayFire: []string{"SVMControllerManagerDown", "SVMServersUnseen"}, // while the manager starts
 		begin: func(t *testing.T) {
 			var rewrites atomic.Int64
 			c.gate.Intercept(func(r *http.Request) controlplane.Verdict {

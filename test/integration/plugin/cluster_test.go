@@ -86,7 +86,8 @@ func startCluster(t *testing.T) *cluster {
 }
 
 const (
-	// slowly gives a person time to look at a migration while it runs.
+	// barely gives a person time to do something about a migration while it runs, and slowly to look at it.
+	barely  = "--max-rewrites-per-second=0.5"
 	slowly  = "--max-rewrites-per-second=3"
 	quickly = "--max-rewrites-per-second=0"
 )
@@ -145,6 +146,31 @@ func (c *cluster) svm(t *testing.T, args ...string) ran {
 	command := c.command(t, administrator, args...)
 	command.Path = framework.Binary("kubectl-svm")
 	return run(t, command, "")
+}
+
+// awaitSVM runs what svm runs until it ends with the code, and prints all of these.
+func (c *cluster) awaitSVM(t *testing.T, args []string, code int, printed ...string) {
+	t.Helper()
+	framework.Eventually(t, soon, func(context.Context) error {
+		answer := c.svm(t, args...)
+		lacks := func(part string) bool { return !strings.Contains(answer.out, part) }
+		if answer.code != code || slices.ContainsFunc(printed, lacks) {
+			return fmt.Errorf("want exit code %d and %q: %s", code, printed, answer)
+		}
+		return nil
+	})
+}
+
+// timesOut runs what svm runs, with a --timeout that is too short for what it waits for. On a busy machine the time may
+// have passed before the wait began. Then it gets more time.
+func (c *cluster) timesOut(t *testing.T, args ...string) ran {
+	t.Helper()
+	for timeout := 12 * time.Second; ; timeout *= 3 {
+		answer := c.svm(t, append(args, "--timeout="+timeout.String())...)
+		if timeout > soon || !strings.Contains(answer.err, "--timeout has passed") {
+			return answer.must(t, 3).tell(t, "timed out after "+timeout.String())
+		}
+	}
 }
 
 // kubectl runs kubectl as a person, with an input.

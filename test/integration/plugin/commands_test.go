@@ -59,7 +59,7 @@ func testMigrate(t *testing.T, c *cluster) {
 	if len(after.Items) != len(before.Items) {
 		t.Errorf("dry runs have created %d migrations", len(after.Items)-len(before.Items))
 	}
-	c.svm(t, "migrate", "events", "--wait", "--timeout=12s").must(t, 3).tell(t, "timed out after 12s", "continue: events-")
+	c.timesOut(t, "migrate", "events", "--wait").tell(t, "continue: events-")
 }
 
 // testMisspelt creates a migration that fails in a later step.
@@ -111,7 +111,7 @@ func testStranger(t *testing.T, c *cluster) {
 	c.awaitStranger(t, 2, "It is not known whether a manager runs: its lease could not be read (leases.coordination",
 		"Not known to be safe", "ask an administrator of the cluster for this permission")
 	c.allow(t, "role", "get", "leases.coordination.k8s.io", "-n=kube-system")
-	c.awaitStranger(t, 0, " leads.", "Safe to upgrade")
+	c.awaitStranger(t, 0, " leads.", "Safe to remove old versions")
 }
 
 // testPeople gives two people the roles that the manifests have for them.
@@ -134,7 +134,7 @@ func testPeople(t *testing.T, c *cluster) {
 	})
 	as(operator, "resume", "widgets").must(t, 0)
 	as(operator, "migrate", "widgets", "--wait", "--timeout=5m").must(t, 0)
-	as(viewer, "status", "widgets").must(t, 0, " leads.", "Safe to upgrade")
+	as(viewer, "status", "widgets").must(t, 0, " leads.", "Safe to remove old versions")
 	as(viewer, "plan", "widgets").must(t, 0)
 	as(viewer, "history", "widgets").must(t, 0, "Succeeded")
 	as(viewer, "denied", "widgets").must(t, 0)
@@ -195,13 +195,13 @@ func testNames(t *testing.T, c *cluster) {
 
 // testColour runs the plugin on a terminal.
 func testColour(t *testing.T, c *cluster) {
-	const green = "\x1b[32mSafe to upgrade"
+	const green = "\x1b[32mSafe to remove old versions"
 	if screen := c.onTerminal(t, "TERM=xterm"); !strings.Contains(screen, green) {
 		t.Errorf("no colour on a terminal: %q", screen)
 	}
 	for _, without := range []string{"NO_COLOR=1", "TERM=dumb"} {
 		screen := c.onTerminal(t, without)
-		if strings.Contains(screen, "\x1b") || !strings.Contains(screen, "Safe to upgrade") {
+		if strings.Contains(screen, "\x1b") || !strings.Contains(screen, "Safe to remove old versions") {
 			t.Errorf("colour on a terminal with %s: %q", without, screen)
 		}
 	}

@@ -29,13 +29,14 @@ import (
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 const (
 	toolCount = 60
 	pinCount  = 40
-	beadCount = 150
+	beadCount = 90
 
 	// definitionComes is how long a resource that nobody serves is waited for: its definition may be created with the
 	// migration.
@@ -50,9 +51,12 @@ func testMadeByHand(t *testing.T, c *cluster) {
 		c.fill(t, r, strings.ToLower(r.kind), n)
 		c.flip(t, r, "v2")
 	}
-	t.Run(
-		"a continue token that means nothing in the status", func(t *testing.T) { testNonsenseInStatus(t, c, beads, pins) },
-	)
+	var manager *controlplane.Process
+	if !t.Run("a continue token that means nothing in the status", func(t *testing.T) {
+		manager = testNonsenseInStatus(t, c, beads, pins)
+	}) {
+		return
+	}
 	t.Run("what cannot be migrated", func(t *testing.T) { testImpossible(t, c, tools) })
 	t.Run("a subresource", func(t *testing.T) { testSubresource(t, c, tools) })
 
@@ -97,14 +101,16 @@ func testMadeByHand(t *testing.T, c *cluster) {
 		mustSucceed(t, m)
 		progress(t, m, v1alpha1.MigrationProgress{AlreadyCurrent: toolCount})
 	})
+	framework.StopManager(t, manager)
 	t.Run("a version that is withdrawn on the way", func(t *testing.T) { testWithdrawn(t, c, beads) })
 }
 
 // testWithdrawn withdraws the version that a migration names. The objects are written at their storage version.
 func testWithdrawn(t *testing.T, c *cluster, r custom) {
+	c.startManager(t, "slow", "--migration-chunk-size=20", "--max-rewrites-per-second=5")
 	c.flip(t, r, "v1")
 	c.migrate(t, "withdrawn", r.WithVersion("v2"))
-	c.processed(t, "withdrawn", 50)
+	c.processed(t, "withdrawn", 20)
 	c.ChangeDefinition(t, r.GroupResource, func(d *apiextensionsv1.CustomResourceDefinition) {
 		d.Spec.Versions[1].Served = false
 	})
@@ -192,12 +198,12 @@ func testSubresource(t *testing.T, c *cluster, r custom) {
 }
 
 // testNonsenseInStatus has somebody change the continue token of a migration on its way, and of one that has not begun,
-// while no manager runs.
-func testNonsenseInStatus(t *testing.T, c *cluster, begun, fresh custom) {
+// while no manager runs. It returns the manager that runs afterwards.
+func testNonsenseInStatus(t *testing.T, c *cluster, begun, fresh custom) *controlplane.Process {
 	begunJudge, freshJudge := c.judge(t, begun.GroupResource), c.judge(t, fresh.GroupResource)
 	slow := c.startManager(t, "slow", "--migration-chunk-size=20", "--max-rewrites-per-second=5")
 	c.migrate(t, "begun", begun.WithVersion(""))
-	c.processed(t, "begun", 40)
+	c.processed(t, "begun", 20)
 	framework.StopManager(t, slow)
 	c.migrate(t, "fresh", fresh.WithVersion(""))
 	before := c.tamper(t, "begun", v1alpha1.MigrationProgress{})
@@ -205,7 +211,7 @@ func testNonsenseInStatus(t *testing.T, c *cluster, begun, fresh custom) {
 	t.Logf("the manager was stopped at %s", words(before))
 	encoded := int64(c.encodings(t, begun.GroupResource)[begun.encoding("v2")])
 
-	c.startManager(t, "manager", "--migration-chunk-size=20", "--max-rewrites-per-second=20")
+	manager := c.startManager(t, "manager", "--migration-chunk-size=20", "--max-rewrites-per-second=20")
 	m := c.ended(t, "begun", soon)
 	mustSucceed(t, m)
 	begunJudge.stored(t, begun.encoding("v2"))
@@ -221,6 +227,7 @@ func testNonsenseInStatus(t *testing.T, c *cluster, begun, fresh custom) {
 	freshJudge.stored(t, fresh.encoding("v2"))
 	freshJudge.onlyEncodings(t, 1)
 	progress(t, m, v1alpha1.MigrationProgress{Rewritten: pinCount})
+	return manager
 }
 
 // tamper sets a continue token in the status of a migration that no server gave, with these counters where it has none.

@@ -36,7 +36,7 @@ import (
 )
 
 const (
-	ledgerCount = 300
+	ledgerCount = 180
 	changers    = 2
 	// changed is how many of the first objects others change.
 	changed = 60
@@ -50,7 +50,7 @@ func testOthersWrite(t *testing.T, c *cluster) {
 	c.define(t, ledgers)
 	c.fill(t, ledgers, "ledger", ledgerCount)
 	// The rate is bounded so that others have the time to do something.
-	c.startManager(t, "manager", "--max-rewrites-per-second=30", "--migration-chunk-size=50")
+	c.startManager(t, "manager", "--max-rewrites-per-second=10", "--migration-chunk-size=50")
 	o := startOthers(t, c, ledgers)
 	c.flip(t, ledgers, "v2")
 	judge := c.judge(t, ledgers.GroupResource)

@@ -17,7 +17,9 @@ limitations under the License.
 package svmigrator
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -35,6 +37,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 // testTakenVersion has an APIService hand the version of a custom resource to another server in the middle of a
@@ -45,13 +49,21 @@ func testTakenVersion(t *testing.T, c *cluster) {
 	c.define(t, r)
 	c.fill(t, r, "object", objects)
 	c.flip(t, r, "v2")
-	c.startManager(t, "manager", "--migration-chunk-size=50", "--max-rewrites-per-second=10")
+	manager := c.startManager(t, "manager", "--migration-chunk-size=50", "--max-rewrites-per-second=10")
 	c.migrate(t, r.String(), r.WithVersion(""))
 	c.processed(t, r.String(), 50)
 
 	service := c.emptyServer(t, r)
+	read := func() int { return strings.Count(manager.Log(), "Read the discovery document of an aggregated server") }
+	before := read()
 	c.handVersion(t, r, service)
 	time.Sleep(2 * slowDocument)
+	framework.Eventually(t, soon, func(context.Context) error { // The manager may be slow too.
+		if read() == before {
+			return errors.New("the manager has not noticed the other server")
+		}
+		return nil
+	})
 	c.handVersion(t, r, nil)
 
 	m := c.ended(t, r.String(), soon)

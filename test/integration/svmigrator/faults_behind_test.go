@@ -22,15 +22,19 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
@@ -43,11 +47,14 @@ const (
 	flundersAfter  = controlplane.SampleGroup + "/v1alpha1"
 )
 
-// testFullBehind has an aggregated server whose own etcd is full. Its migration waits, and another one does not.
+// testFullBehind has an aggregated server whose own etcd is full. Its migration waits, and another one does not: the
+// pace, which all migrations share, does not fall.
 func testFullBehind(t *testing.T, c *cluster) {
 	const (
-		neighbours = 500
-		paced      = 100 * time.Second // With a pace that has fallen to its lowest, it takes longer.
+		neighbours = 200
+		// slowed is less than the pacer begins with. If failures behind the API server counted as overload, the limit would
+		// be less than this: each one halves it, and there is about one in a second.
+		slowed = 0.5
 	)
 	url := startEtcd(t, c.ControlPlane, "etcd-of-flunders", "--quota-backend-bytes=8388608")
 	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{url}})
@@ -67,17 +74,46 @@ func testFullBehind(t *testing.T, c *cluster) {
 	}
 	fillEtcd(t, etcd)
 	s := c.stage(t, "neighbours", "Neighbour", neighbours)
-	c.startManager(t, "manager")
+	address := framework.FreeAddress(t)
+	c.startManager(t, "manager", "--secure-port="+address[strings.LastIndex(address, ":")+1:])
 	c.migrate(t, "flunders", flunders.WithVersion(""))
 	failing := c.reports(t, "flunders", v1alpha1.MigrationRunning, corev1.ConditionTrue,
 		v1alpha1.MigrationReasonRetrying, soon)
 	t.Logf("the etcd of the aggregated server is full: %s", failing.Message)
 	s.migrate(t)
-	s.succeeded(t, paced, 1)
+	s.succeeded(t, soon, 1)
+	if limit := c.paceLimit(t, address); limit < slowed {
+		t.Errorf("the migration that waits has slowed down all others: %v rewrites may be under way at a time", limit)
+	}
 	wantFlunders(t, etcd, flundersBefore)
 	emptyEtcd(t, etcd, url)
 	mustSucceed(t, c.ended(t, "flunders", soon))
 	wantFlunders(t, etcd, flundersAfter)
+}
+
+// paceLimit is how many rewrites may be under way at a time, as the metrics of the manager at the address tell.
+func (c *cluster) paceLimit(t *testing.T, address string) (limit float64) {
+	t.Helper()
+	config := rest.CopyConfig(c.AdminConfig)
+	config.Host, config.CAData, config.Insecure = "https://"+address, nil, true
+	config.GroupVersion, config.NegotiatedSerializer = &schema.GroupVersion{}, scheme.Codecs.WithoutConversion()
+	client, err := rest.RESTClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		page, err := client.Get().AbsPath("/metrics").DoRaw(ctx)
+		if err != nil {
+			return err
+		}
+		found := regexp.MustCompile(`(?m)^storage_version_migrator_pace_limit (\S+)$`).FindSubmatch(page)
+		if found == nil {
+			return errors.New("the metrics do not tell the limit")
+		}
+		limit, err = strconv.ParseFloat(string(found[1]), 64)
+		return err
+	})
+	return limit
 }
 
 // flundersIn returns what is stored of flunders.

@@ -41,11 +41,11 @@ func testWithoutCache(t *testing.T) {
 // testExpiredToken takes away the state of etcd that a migration lists, as the servers do every few minutes.
 func testExpiredToken(t *testing.T, c *cluster) {
 	const (
-		objects   = 120
-		chunkSize = 20
+		objects   = 100
+		chunkSize = 10 // so that there are tokens for most of the time
 	)
 	chunks := fmt.Sprintf("--migration-chunk-size=%d", chunkSize)
-	slowly := steadily(8, chunks) // so that it does not end before its token expires
+	slowly := steadily(5, chunks) // so that it does not end before its token expires
 	manager := c.startManager(t, "manager", slowly...)
 
 	first := c.stage(t, "letters", "Letter", objects)

@@ -41,7 +41,8 @@ var sinceAndUntil = regexp.MustCompile(
 
 // testServerPushesBack lets the servers refuse rewrites, and lose answers to them.
 func testServerPushesBack(t *testing.T, c *cluster) {
-	const burdens = 300
+	// At this rate there is time to see that the migration goes on, and to refuse again, before it ends.
+	const burdens, perSecond = 200, 10
 	refused, lossy := c.stage(t, "burdens", "Burden", burdens), c.stage(t, "riddles", "Riddle", 60)
 	gate, err := c.NewInterceptor("", nil)
 	if err != nil {
@@ -50,11 +51,11 @@ func testServerPushesBack(t *testing.T, c *cluster) {
 	server := &moody{}
 	gate.Intercept(server.judge)
 	c.startProcess(t, framework.Process{
-		Name: "manager", Config: gate.Config(framework.ManagerUser, framework.Masters), Args: steadily(20),
+		Name: "manager", Config: gate.Config(framework.ManagerUser, framework.Masters), Args: steadily(perSecond),
 	})
 	refused.migrate(t)
 
-	refused.writes.reach(t, 100, soon)
+	refused.writes.reach(t, 40, soon)
 	const retryAfter = 3 * time.Second
 	server.be(func(int) controlplane.Verdict { return controlplane.TooManyRequests("3") })
 	poll(t, soon, func() error {
@@ -66,7 +67,7 @@ func testServerPushesBack(t *testing.T, c *cluster) {
 	arrivals := server.be(nil)
 	obeyed(t, arrivals, retryAfter)
 	written := refused.writes.count()
-	refused.writes.reach(t, written+50, soon)
+	refused.writes.reach(t, written+20, soon)
 	c.reports(t, "burdens", v1alpha1.MigrationRunning, corev1.ConditionTrue, v1alpha1.MigrationReasonRewriting, soon)
 
 	server.be(func(int) controlplane.Verdict { return controlplane.Verdict{Status: http.StatusServiceUnavailable} })

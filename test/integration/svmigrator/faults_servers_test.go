@@ -42,7 +42,7 @@ var interruption = regexp.MustCompile(
 // each again.
 func testEachKilled(t *testing.T, c *cluster) {
 	const (
-		objects = 500
+		objects = 360
 		faults  = 3
 	)
 	s := c.stage(t, "wrecks", "Wreck", objects)
@@ -56,7 +56,7 @@ func testEachKilled(t *testing.T, c *cluster) {
 	process := framework.Process{
 		Name:   "manager",
 		Config: gate.Config(framework.ManagerUser),
-		Args:   steadily(60, "--migration-chunk-size=45"),
+		Args:   steadily(20, "--migration-chunk-size=30"),
 	}
 	manager := c.startProcess(t, process)
 	s.migrate(t)

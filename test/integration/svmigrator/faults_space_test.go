@@ -63,7 +63,8 @@ func testSpaceInEtcd(t *testing.T) {
 		t.Fatal("the quota has room for a second revision of each object")
 	}
 
-	manager := c.startManager(t, "manager", append(steadily(200), fmt.Sprintf("--max-storage-growth=%d", growth))...)
+	// At this rate what lies between the growth and the quota takes seconds, and one reading of the size is in time.
+	manager := c.startManager(t, "manager", steadily(25, fmt.Sprintf("--max-storage-growth=%d", growth))...)
 	c.migrate(t, r.Resource, r.WithVersion(""))
 	said := map[string]bool{}
 	framework.Eventually(t, soon, func(ctx context.Context) error {

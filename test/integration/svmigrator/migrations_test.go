@@ -65,14 +65,20 @@ func (c *cluster) ended(t *testing.T, name string, within time.Duration) *v1alph
 		}
 		return nil
 	})
+	checkEnd(t, m)
+	return m
+}
+
+// checkEnd complains about what must not be said of a migration that has ended.
+func checkEnd(t *testing.T, m *v1alpha1.StorageVersionMigration) {
+	t.Helper()
 	if running := condition(m, v1alpha1.MigrationRunning); running != nil {
 		t.Errorf("%s ended and runs all the same", words(m))
 	}
 	if m.Status.CompletionTime == nil {
-		t.Errorf("%s ended and does not say when", words(m))
+		t.Fatalf("%s ended and does not say when", words(m))
 	}
 	checkCounts(t, m)
-	return m
 }
 
 // reports waits until the migration's condition has the status and the reason, and returns the condition.

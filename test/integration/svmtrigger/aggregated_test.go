@@ -65,8 +65,10 @@ func testAggregatedServer(t *testing.T, c *cluster) {
 
 	for _, r := range []resource{flunders, fischers} {
 		framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1alpha1") })
-		if err := c.migrationCount(r, 0, 1); err != nil {
-			t.Error(err)
+		// If polls come late, as on a busy machine, the controller begins a further epoch, which needs a migration too.
+		made := c.migrationsOf(r.GroupResource, 0)
+		if epochs := c.state(r.String()).Status.Epoch; len(made) == 0 || int64(len(made)) > epochs {
+			t.Errorf("there were %d migrations of %s in %d epochs: %v", len(made), r, epochs, made)
 		}
 		if source := c.state(r.String()).Status.Evidence.Source; source != v1alpha1.EvidenceFromAggregatedDiscovery {
 			t.Errorf("%s is known from %s", r, source)

@@ -31,9 +31,9 @@ import (
 
 const (
 	judgeInterval = time.Second
-	// usualGrace is 70 seconds, because the manager doubts a state when the documents of a server that came are missing
-	// for a minute.
-	usualGrace = 70
+	// usualGrace is twice as long as the documents of a server that came may be missing before the manager doubts a
+	// state. On a busy machine the manager may be slower than the judge.
+	usualGrace = 120
 )
 
 // judge compares all the time what is stored in etcd with what the states say of it.
