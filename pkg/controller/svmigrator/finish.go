@@ -114,7 +114,9 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 			return err
 		}
 	case storageversion.Aggregated:
-		if err := r.locate(ctx, m.Status.Target); err != nil {
+		if err := r.locate(ctx, m.Status.Target); isNotServed(err) {
+			return errStopped // Somebody may be replacing its APIService.
+		} else if err != nil {
 			return r.endNotRewritten(ctx, err)
 		}
 	}

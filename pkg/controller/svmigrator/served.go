@@ -23,6 +23,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
@@ -36,9 +37,13 @@ import (
 
 // This file finds out from discovery documents whether and at which version the resource of a migration is served.
 
-// servedPatience is how long a new migration waits for its resource to be served. Somebody may be creating a definition
-// and its migration together.
-const servedPatience = 15 * time.Second
+const (
+	// servedPatience is how long a new migration waits for its resource to be served. Somebody may be creating a
+	// definition and its migration together.
+	servedPatience = 15 * time.Second
+	// begunPatience is how long one that has begun waits. Somebody may be replacing an APIService, or upgrading servers.
+	begunPatience = time.Hour
+)
 
 // requested is the resource of a migration as it is observed, at the version that the migration names, if any.
 func (e *environment) requested(m *migrationv1alpha1.StorageVersionMigration) rewrite.Resource {
@@ -176,15 +181,14 @@ func atStorageVersion(
 
 // checkServed returns a decision to fail if a person created the migration, and its resource does not exist or is not
 // stored: such a migration might wait forever. In all other cases, and while the migration is suspended, it returns
-// the decision to wait that it was given. The resource of a migration that has begun was served and stored, so somebody
-// may be replacing an APIService. That of a migration of the trigger was, too, so servers were rolled back since. When
-// they are upgraded again, the trigger replaces that migration.
+// the decision to wait that it was given. The resource of a migration of the trigger was served and stored, so servers
+// were rolled back since. Such a migration waits. When the servers are upgraded again, the trigger replaces it.
 func (c *Controller) checkServed(
 	ctx context.Context, m *migrationv1alpha1.StorageVersionMigration, decision Decision,
 ) Decision {
 	resource := m.GroupResource()
 	observation := c.env.observer.Observe(resource)
-	if observation.Presence == storageversion.Served || m.HasEpoch() || m.Begun() ||
+	if observation.Presence == storageversion.Served || m.HasEpoch() ||
 		decision.Reason == migrationv1alpha1.MigrationReasonSuspended {
 		return decision
 	}
@@ -195,6 +199,9 @@ func (c *Controller) checkServed(
 	}
 	var missing *NotRewritten
 	now, patience := c.env.clock.Now(), m.CreationTimestamp.Add(servedPatience)
+	if m.Begun() {
+		patience = saysSince(m, decision, now).Add(begunPatience)
+	}
 	switch {
 	case err == nil:
 	case !errors.As(err, &missing):
@@ -209,6 +216,15 @@ func (c *Controller) checkServed(
 	return decision
 }
 
+// saysSince returns since when the status has said that the migration waits for what the decision says.
+func saysSince(m *migrationv1alpha1.StorageVersionMigration, decision Decision, now time.Time) time.Time {
+	c := m.Status.Condition(migrationv1alpha1.MigrationWaiting)
+	if c == nil || c.Status != corev1.ConditionTrue || c.Reason != decision.Reason || c.Message != decision.Message {
+		return now
+	}
+	return c.LastUpdateTime.Time
+}
+
 // notStored returns the error of a resource that is served but not stored.
 func notStored(resource schema.GroupResource) error {
 	return cannotRewrite(migrationv1alpha1.MigrationReasonInvalidResource,
@@ -219,7 +235,11 @@ func notStored(resource schema.GroupResource) error {
 // list it. That happens while API servers of two releases run, and when an API server has just started and has many
 // definitions.
 func (r *migrationRun) servedElsewhere(err error) bool {
+	return isNotServed(err) && r.env.observer.Observe(r.resource).Presence == storageversion.Served
+}
+
+// isNotServed reports whether err says that the manager's own API server does not list the resource.
+func isNotServed(err error) bool {
 	var missing *NotRewritten
-	return errors.As(err, &missing) && missing.Reason == migrationv1alpha1.MigrationReasonResourceNotServed &&
-		r.env.observer.Observe(r.resource).Presence == storageversion.Served
+	return errors.As(err, &missing) && missing.Reason == migrationv1alpha1.MigrationReasonResourceNotServed
 }

@@ -66,6 +66,7 @@ func TestResourceWithoutStorageVersion(t *testing.T) {
 		documents: documents.Reader{Client: kube.Discovery().RESTClient(), Timeout: readTimeout},
 	}}
 	began := metav1.NewTime(now.Add(-time.Hour))
+	away := waitDecision(migrationv1alpha1.MigrationReasonResourceNotServed, "it is away")
 	for name, tc := range map[string]struct {
 		change func(*migrationv1alpha1.StorageVersionMigration)
 		want   Verdict
@@ -78,6 +79,12 @@ func TestResourceWithoutStorageVersion(t *testing.T) {
 			m.Status.StartTime, m.Status.Target = &began, boundTo(3)
 			m.Spec.Resource.Resource = "new"
 		}, Wait},
+		"one that has started, and says for an hour that nobody serves the resource": {
+			func(m *migrationv1alpha1.StorageVersionMigration) {
+				m.Status.StartTime, m.Status.Target = &began, boundTo(3)
+				m.Spec.Resource.Resource = "new"
+				awaiting(away)(&m.Status, began.Time)
+			}, Fail},
 		"one of the trigger": {func(m *migrationv1alpha1.StorageVersionMigration) {
 			m.Spec.Target = &migrationv1alpha1.MigrationTarget{StorageVersionHash: "abc=", Epoch: new(int64)}
 		}, Wait},
@@ -93,7 +100,7 @@ func TestResourceWithoutStorageVersion(t *testing.T) {
 			m := &migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: began}}
 			m.Spec.Resource.Group, m.Spec.Resource.Resource = "example.com", "flunders"
 			tc.change(m)
-			d := c.checkServed(t.Context(), m, waitDecision(migrationv1alpha1.MigrationReasonResourceNotServed, "it is away"))
+			d := c.checkServed(t.Context(), m, away)
 			if d.Verdict != tc.want {
 				t.Errorf("%s, %s: %s; want %s", d.Verdict, d.Reason, d.Message, tc.want)
 			}

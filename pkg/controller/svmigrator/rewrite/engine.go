@@ -154,7 +154,7 @@ func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migra
 func (e *Engine) newRewriter(resource Resource, baseline string) *rewriter {
 	w := &rewriter{
 		client: e.client, clock: e.clock, compareSlots: e.compareSlots, resource: resource, baseline: baseline,
-		ownSlots: make(chan struct{}, maxComparedObjects/2), ways: []patchWay{mergeWay},
+		ownSlot: make(chan struct{}, 1), ways: []patchWay{mergeWay},
 	}
 	if resource.Class == storageversion.BuiltIn && !hasUntypedParts(resource.GroupResource()) {
 		w.ways = append(w.ways, typedWay)

@@ -52,7 +52,7 @@ type rewriter struct {
 	// ways are those in which the patch may be sent. A rewrite uses the first one that changes nothing.
 	ways         []patchWay
 	compareSlots chan struct{} // see Engine
-	ownSlots     chan struct{} // half as many, so that a webhook that hangs does not hold up other migrations
+	ownSlot      chan struct{} // a further one, which no other migration can take
 	// deniedBefore means that the objects were denied before. If a dry run shows a change then, they stay denied.
 	deniedBefore    bool
 	waysByNamespace sync.Map // the *namespaceWay of each namespace

@@ -108,23 +108,20 @@ type namespaceWay struct {
 // earlier process rewrote them.
 var errWritten = errors.New("the object was written after it was listed")
 
-// maxComparedObjects is how many objects a process compares as a whole at a time. An object may have more than a
-// megabyte, and needs several times as much memory.
-const maxComparedObjects = 8
+// maxComparedObjects is how many objects a process compares as a whole at a time, besides one of each migration that
+// runs. An object may have more than a megabyte, and needs several times as much memory.
+const maxComparedObjects = 6
 
-// acquireCompareSlot waits until an object may be read as a whole. Call release when it is not needed any more.
+// acquireCompareSlot waits until an object may be read as a whole. Call release when it is not needed any more. If a
+// webhook hangs, the migrations that call it may have all slots but the own ones of the others.
 func (r *rewriter) acquireCompareSlot(ctx context.Context) (release func(), err error) {
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case r.ownSlots <- struct{}{}:
-	}
-	select {
-	case <-ctx.Done():
-		<-r.ownSlots
-		return nil, ctx.Err()
+	case r.ownSlot <- struct{}{}:
+		return func() { <-r.ownSlot }, nil
 	case r.compareSlots <- struct{}{}:
-		return func() { <-r.compareSlots; <-r.ownSlots }, nil
+		return func() { <-r.compareSlots }, nil
 	}
 }
 
