@@ -33,8 +33,8 @@ import (
 
 // Report is what -o json prints.
 type Report struct {
-	// Safe is whether the removal of old versions is safe, as far as stored objects matter. It is about an upgrade too,
-	// unless NextRelease says that this is not known.
+	// Safe is whether the removal of old versions is safe, as far as stored objects matter. It is about an upgrade too if
+	// NextRelease says "yes".
 	Safe bool `json:"safe"`
 	// Summary says it in a sentence, and why not.
 	Summary   string            `json:"summary"`
@@ -42,7 +42,8 @@ type Report struct {
 	Resources []assess.Resource `json:"resources"`
 	// Unknown says that the API server could not list all its resources, and which, or nothing.
 	Unknown string `json:"unknown,omitempty"`
-	// NextRelease is missing if something else is not safe, or if the version of the API server is not one of Kubernetes.
+	// NextRelease is missing if something else is not safe, if the version of the API server is not one of Kubernetes, and
+	// if the person asked about some resources only and it can read these.
 	NextRelease *NextRelease `json:"nextRelease,omitempty"`
 }
 
@@ -157,6 +158,7 @@ func (r *Report) askNextRelease(ctx context.Context, client discovery.DiscoveryI
 
 // aboutSome takes back that it is safe to upgrade, because the person asked only about some resources.
 func (r *Report) aboutSome() {
+	r.NextRelease = nil
 	r.Summary = saysNothingOfUpgrades(r.Summary) + " Before an upgrade, ask about all: kubectl svm status."
 }
 
