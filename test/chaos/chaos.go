@@ -49,7 +49,7 @@ const (
 	convergePoll = time.Second
 	// stalled is the kind of a fault that nobody plans: the whole machine stood still for longer than standstill.
 	stalled     = "machine stalled"
-	standstill  = time.Second
+	standstill  = 3 * time.Second
 	machinePoll = 200 * time.Millisecond
 )
 
