@@ -97,6 +97,12 @@ func DeniedByAdmission(status metav1.Status) bool {
 	return byWebhook || byPolicy && strings.Contains(message, " denied request: ")
 }
 
+// IfUnchanged returns the options to delete an object only if nobody has written it since it was read.
+func IfUnchanged(object metav1.Object) metav1.DeleteOptions {
+	uid, resourceVersion := object.GetUID(), object.GetResourceVersion()
+	return metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &resourceVersion}}
+}
+
 // Refused reports whether the API server refuses a write until somebody changes something: a permission, a rule of
 // admission, a webhook that is away.
 func Refused(err error) bool {

@@ -38,7 +38,7 @@ type aggregatedVersion struct {
 	// AggregatedDocument is the last one that could be read, and the failure of the last one that could not. A resource
 	// that is no longer served stays, without versions, because its objects may still be stored.
 	AggregatedDocument
-	readAt time.Time // when a document was read last that stands for all replicas
+	readAt time.Time // when the last document that stands for all replicas was read
 	// withdrawn is whether the group version has no APIService any more. Then nobody reads it again.
 	withdrawn bool
 	// leadsTo is the address of the last document, also if that could not be read.
@@ -51,7 +51,7 @@ type aggregatedVersion struct {
 }
 
 // set records a document; nil means that no APIService hands the group version to an aggregated server anymore. It
-// returns the resources that it is about: those of the group, because another version may serve them too.
+// returns all known resources of the group: a document of one version may decide about resources of another.
 func (a aggregated) set(now time.Time, gv schema.GroupVersion, document *AggregatedDocument) resourceSet {
 	known, exists := a[gv]
 	if document == nil && !exists {

@@ -90,11 +90,10 @@ func (b *builtIns) learn(now time.Time) (first []schema.GroupResource) {
 
 // recordRead records what the last look said of a resource, if that look is complete.
 func (b *builtIns) recordRead(now time.Time, resource schema.GroupResource) {
-	known, exists := b.resources[resource]
-	if !exists || b.looks.problemOfLook(now) != nil {
+	if b.looks.problemOfLook(now) != nil {
 		return
 	}
-	sighting := b.sightingOfLook(resource)
+	known, sighting := b.resources[resource], b.sightingOfLook(resource)
 	if !b.looks.departedMayAnswer(now) {
 		known.recentHashes = sets.New(sighting.Writing...)
 	} else {
@@ -120,24 +119,20 @@ func (b *builtIns) lastReadOfLiving(resource schema.GroupResource) (Sighting, bo
 // sightingOfLook returns what the documents of the last look say of a resource, whether or not the look is complete.
 func (b *builtIns) sightingOfLook(resource schema.GroupResource) Sighting {
 	sighting := Sighting{Evidence: b.servers.evidence()}
-	sharedWith := b.sharing.with(resource)
+	names := slices.Concat([]schema.GroupResource{resource}, b.sharing.with(resource))
 	for _, address := range b.looks.addresses {
 		document := b.looks.last.Documents[address]
 		if document.Failure != "" {
 			continue // In a complete look only servers that have left do not answer.
 		}
-		hash := document.Resources[resource].Hash
-		for _, other := range sharedWith {
-			// A server that does not serve this resource writes its objects through another.
-			if otherHash := document.Resources[other].Hash; otherHash != "" {
-				sighting.Writing = append(sighting.Writing, otherHash)
-				hash = cmp.Or(hash, otherHash)
+		var hash Encoding
+		for _, name := range names { // A server that does not serve the resource writes its objects by another name.
+			if written := document.Resources[name].Hash; written != "" {
+				sighting.Writing = append(sighting.Writing, written)
+				hash = cmp.Or(hash, written)
 			}
 		}
 		sighting.Evidence.Endpoints = append(sighting.Evidence.Endpoints, document.evidence(address, hash))
-		if hash != "" {
-			sighting.Writing = append(sighting.Writing, hash)
-		}
 	}
 	sighting.Evidence.Endpoints = atMost(sighting.Evidence.Endpoints, migrationv1alpha1.MaxEvidenceEndpoints)
 	sighting.Writing = sortedSet(sighting.Writing)

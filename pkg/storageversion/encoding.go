@@ -40,7 +40,7 @@ func encodingAt(encodingVersion, kind string) Encoding {
 	return Hash(groupVersion, kind)
 }
 
-// usualVersions make a hash readable that may be of a version which nobody serves anymore.
+// usualVersions are tried to find the version behind a hash when no server serves that version any more.
 var usualVersions = strings.Fields("v1 v1alpha1 v1alpha2 v1alpha3 v1beta1 v1beta2 v1beta3 " +
 	"v2 v2alpha1 v2alpha2 v2alpha3 v2beta1 v2beta2 v2beta3 v3 v3alpha1 v3alpha2 v3alpha3 v3beta1 v3beta2 v3beta3")
 

@@ -145,10 +145,10 @@ func SightingsSince(recorded migrationv1alpha1.StorageEvidence, all []Sighting) 
 	return later, true
 }
 
-// mayBeOlder reports whether an evidence may have been recorded before an earlier sighting of this manager that says
-// something else. The clocks of two processes do not tell that. But a server process that was not there yet was
-// recorded later, and so was a later generation. Within a generation, servers write one version, which the record has.
-// Other storedVersions, as before a migration, show no write.
+// mayBeOlder reports whether a record may have been made before a sighting. The clocks of two managers do not tell it.
+// But the record is younger if it has a process, or a generation, that the sighting does not have yet. Within a
+// generation, servers write one version, which both have. So the sighting counts only if it shows another write. Other
+// storedVersions, as before a migration, show none.
 func mayBeOlder(recorded migrationv1alpha1.StorageEvidence, seen Sighting) bool {
 	if r, s := recorded.CustomResourceDefinition, seen.Evidence.CustomResourceDefinition; r != nil && s != nil {
 		return r.Generation < s.Generation ||

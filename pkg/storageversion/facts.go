@@ -102,9 +102,9 @@ type Look struct {
 	// Shared says that servers share addresses, so that each document is from a process that was met behind one. See
 	// SharesAddresses.
 	Shared bool
-	// Unmet is why not all processes behind shared addresses were met, and what to do. Empty if they were. It can follow
-	// "3 API servers have a living identity Lease, but".
-	Unmet string
+	// WhyUnmet is why not all processes behind shared addresses were met, and what to do. Empty if they were. It can
+	// follow "3 API servers have a living identity Lease, but".
+	WhyUnmet string
 	// Documents are by address. Behind shared addresses the start time of the process stands for it.
 	Documents map[string]Document
 }

@@ -91,7 +91,7 @@ func (l *Ledger) all() resourceSet {
 // SetServers records which processes of kube-apiserver live. unbroken means that every Lease that came and went since
 // the last call is known.
 //
-// The order matters. The evidence is taken before the change, because afterwards it has no processes that left.
+// The order matters. The evidence is taken before the change, because afterwards it lacks the processes that left.
 // looks.forget comes last: noteDeparture still has to find out whether the process was read.
 func (l *Ledger) SetServers(now time.Time, living []Process, unbroken bool) Changes {
 	departure := Sighting{Evidence: l.servers.evidence()}
@@ -157,8 +157,8 @@ func (l *Ledger) noteReturns(now time.Time, back map[Process]time.Time) Changes 
 	return l.note(now, changes) // From now on the process is asked again.
 }
 
-// ConnectionLost records that the connection to the process that gave the document of that name has ended. Another
-// process may answer there by now.
+// ConnectionLost records that a connection has ended. name is that of the document that was read on it. Another process
+// may answer there by now.
 func (l *Ledger) ConnectionLost(now time.Time, name string) Changes {
 	if !l.looks.lose(name) {
 		return nil
@@ -317,7 +317,6 @@ func (l *Ledger) bestSighting(now time.Time, resource schema.GroupResource) (sig
 		if definition := l.definitions[resource]; definition != nil {
 			return l.customSighting(definition), true
 		}
-		return Sighting{}, false
 	case BuiltIn:
 		read, complete := l.builtIns.lastReadOfLiving(resource)
 		if l.published(resource) {
@@ -326,13 +325,12 @@ func (l *Ledger) bestSighting(now time.Time, resource schema.GroupResource) (sig
 		}
 		return read, complete && l.looks.problemOfProcesses(now) == nil
 	case Aggregated:
-		if _, seen := l.sightings.last(resource); !seen && len(l.aggregated.unreadBeside(resource)) > 0 {
-			return Sighting{}, false // After the start of the manager, not all servers of the group were asked yet.
+		// After the start of the manager, not all servers of the group may have been asked yet.
+		if _, seen := l.sightings.last(resource); seen || len(l.aggregated.unreadBeside(resource)) == 0 {
+			return l.aggregated.sighting(resource)
 		}
-		return l.aggregated.sighting(resource)
-	default:
-		return Sighting{}, false
 	}
+	return Sighting{}, false
 }
 
 // published reports whether a StorageVersion shows what is written of a built-in resource. It may lack the entry of a

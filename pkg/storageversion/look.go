@@ -23,9 +23,9 @@ import (
 )
 
 // SharesAddresses reports whether servers may share the addresses at which servers answer. Then an address does not
-// tell which server answers there. Servers may share addresses if they advertise other addresses than these, or if
-// there are fewer addresses than servers and it is not known which servers have none, or if several advertise the same.
-// certain says that the servers advertise the addresses that they share. Otherwise more addresses may still appear.
+// tell which server answers there. If all servers advertise an address, they share if several advertise the same one,
+// or if none of those addresses answers. Otherwise they share if fewer addresses answer than servers live. certain
+// means that they advertise the addresses that they share. If it is false, more addresses may still appear.
 func (l *Look) SharesAddresses(answering []string) (shares, certain bool) {
 	own, shown := l.advertised(answering)
 	switch allAdvertise := !own.Has(""); {

@@ -60,7 +60,7 @@ func (l *looks) set(now time.Time, look Look) (unread []Process, doubtful bool) 
 	if l.problemWithoutLost(now) == nil {
 		unread = append(unread, l.processes.forget(look.Documents)...)
 	}
-	if doubtful = l.missedDeparture(now); doubtful {
+	if doubtful = l.mayHaveCountedDeparted(now); doubtful {
 		for _, process := range l.read {
 			l.takenBack[process] = true
 		}
@@ -74,9 +74,6 @@ func (l *looks) set(now time.Time, look Look) (unread []Process, doubtful bool) 
 
 // drop forgets that documents list a resource. It changes no document, because whoever read it may keep it.
 func (l *looks) drop(resource schema.GroupResource) {
-	if l.last == nil {
-		return
-	}
 	l.last.Documents = maps.Clone(l.last.Documents)
 	for address, document := range l.last.Documents {
 		document.Resources = maps.Clone(document.Resources)
@@ -105,14 +102,14 @@ func (l *looks) noteProblem(now time.Time) {
 	}
 }
 
-// doubtAll takes back which processes all earlier looks have read.
+// doubtAll forgets which processes earlier looks have read.
 func (l *looks) doubtAll() {
 	l.read = nil
 	clear(l.firstRead)
 }
 
-// lose makes looks at all servers doubtful, because the connection to a process ended. It reports whether that was not
-// known before.
+// lose records that the connection to a process ended, which makes all earlier looks doubtful. It reports whether that
+// was not known before.
 func (l *looks) lose(name string) bool {
 	if !l.processes.lose(name) {
 		return false
@@ -147,15 +144,15 @@ func (l *looks) departedMayAnswer(now time.Time) bool {
 	return len(l.servers.lingering(now)) > 0 && !l.byAddress
 }
 
-// missedDeparture reports whether earlier looks may have counted a server that is gone. This is possible only shortly
-// after the start: a server that left before this manager began may have answered in an earlier look, and been counted
-// for a living one that has no address yet. It shows when a later look meets fewer addresses than were counted.
-func (l *looks) missedDeparture(now time.Time) bool {
+// mayHaveCountedDeparted reports whether earlier looks may have counted a server that is gone. This is possible only
+// shortly after the start: a server that left before this manager began may have answered in an earlier look, and been
+// counted for a living one that has no address yet. It shows when a later look meets fewer addresses than were counted.
+func (l *looks) mayHaveCountedDeparted(now time.Time) bool {
 	counted := sets.New(l.read...).Intersection(sets.New(l.servers.living...))
 	return !l.byAddress && l.servers.mayHaveMissedDeparture(now) && l.ofLiving() && len(l.last.Documents) < len(counted)
 }
 
-// forget forgets the processes that left. Unless the watch of Leases was unbroken, the others have to be read again.
+// forget forgets the processes that left. If the watch of Leases was broken, the others have to be read again.
 func (l *looks) forget(left []Process, unbroken bool) {
 	if !unbroken {
 		l.read = nil
@@ -202,7 +199,7 @@ func (l *looks) needAnother() bool {
 	switch living := len(l.servers.living); {
 	case !l.ofLiving() || len(l.last.Failed()) > 0:
 		return true
-	case l.last.Shared && (l.last.Unmet != "" || l.servers.mayHaveMissedDeparture(l.lookedAt)):
+	case l.last.Shared && (l.last.WhyUnmet != "" || l.servers.mayHaveMissedDeparture(l.lookedAt)):
 		return true
 	case living == 0 || len(l.last.Documents) < living || slices.ContainsFunc(l.servers.living, l.isAbsent):
 		return false

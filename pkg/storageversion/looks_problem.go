@@ -89,9 +89,9 @@ func (l *looks) problemOfCount(now time.Time) *Problem {
 		return l.problem("the API server %s has a living identity Lease and advertises the address %s, which is not "+
 			"in the EndpointSlices of default/kubernetes (%s). If it is gone for good, this ends by itself within minutes",
 			identity, l.advertised[identity], asked)
-	case l.last.Unmet != "" && answering < living:
+	case l.last.WhyUnmet != "" && answering < living:
 		return l.problem("%d API servers have a living identity Lease (%s), but %s", living, l.servers.names(),
-			l.last.Unmet)
+			l.last.WhyUnmet)
 	case answering < living:
 		return l.problem("%d API servers have a living identity Lease (%s), but the manager knows only these "+
 			"addresses: %s. Make every API server advertise an address of its own in the EndpointSlices of "+

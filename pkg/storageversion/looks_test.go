@@ -56,7 +56,7 @@ func TestAddressThatIsAbsent(t *testing.T) {
 
 // shares is a look that met processes behind one address. Their documents are in the order of their start.
 func (s *story) shares(unmet string, documents map[string]Document, living ...string) {
-	s.SetLook(s.now, Look{Living: processesOf(living), Shared: true, Unmet: unmet, Documents: documents})
+	s.SetLook(s.now, Look{Living: processesOf(living), Shared: true, WhyUnmet: unmet, Documents: documents})
 }
 
 func TestProcessesBehindOneAddress(t *testing.T) {

@@ -61,8 +61,8 @@ func (s sightings) append(now time.Time, resource schema.GroupResource, sighting
 	s[resource] = row
 }
 
-// dropIncarnations returns the processes. If there are many, it returns one without an incarnation for each identity,
-// which matches no record either.
+// dropIncarnations bounds a list of processes. From a long one it returns one process without an incarnation for each
+// identity. That matches no record, so it counts as unread.
 func dropIncarnations(processes []Process) []Process {
 	if len(processes) <= maxSightings {
 		return processes

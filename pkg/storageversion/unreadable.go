@@ -40,14 +40,14 @@ type Unreadable struct {
 // unreadable has the classes whose objects cannot be read.
 type unreadable map[Class]Unreadable
 
-// unreadableObjects are what a class of resources is known from, for messages.
-var unreadableObjects = map[Class]string{
+// objectsOf names the objects from which a class of resources is known, for messages.
+var objectsOf = map[Class]string{
 	Custom:     "CustomResourceDefinitions",
 	BuiltIn:    "identity Leases of API servers",
 	Aggregated: "APIServices",
 }
 
-// knownFrom are the classes whose objects tell of a resource of a class.
+// knownFrom has, for each class of a resource, the classes whose objects must be readable to know about the resource.
 var knownFrom = map[Class][]Class{
 	Custom:     {Custom, Aggregated}, // An APIService may lead to an aggregated server in front of the definition.
 	BuiltIn:    {BuiltIn},
@@ -88,7 +88,7 @@ func (u unreadable) observe(o *Observation) {
 			continue
 		}
 		if o.Problem == nil {
-			o.Problem = u[class].problem(unreadableObjects[class])
+			o.Problem = u[class].problem(objectsOf[class])
 		}
 		if o.Presence != Served {
 			o.Presence = PresenceUnknown

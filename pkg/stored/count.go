@@ -76,7 +76,7 @@ func Count(ctx context.Context, etcd clientv3.KV, options CountOptions, progress
 	if len(names) > 0 {
 		prefixes = foldersOf(prefix, names)
 	}
-	revisions, err := walk(ctx, etcd, prefixes, func(kv *mvccpb.KeyValue) error {
+	revisions, err := walk(ctx, etcd, prefixes, func(kv *mvccpb.KeyValue) {
 		tally := Tally{Place: placeOf(string(kv.Key), prefix), Form: FormOf(kv.Value).named(kv.Value, options.Keys)}
 		if tally.Place == states {
 			var state migrationv1alpha1.StorageState
@@ -93,7 +93,6 @@ func Count(ctx context.Context, etcd clientv3.KV, options CountOptions, progress
 		if read++; read%maxPage == 0 {
 			progress(read)
 		}
-		return nil
 	})
 	if err != nil {
 		return Survey{}, err

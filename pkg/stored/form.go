@@ -91,17 +91,16 @@ func FormOf(value []byte) Form {
 	return Form{Format: format, APIVersion: meta.APIVersion, Kind: meta.Kind}
 }
 
-// named returns the form with one of the keys if that is the key. The name of a key may have colons, and FormOf cannot
-// know where such a name ends: it takes what is before the first one. A key is written as its provider, a colon, and
-// its name.
+// named returns the form with the full name of its key, if that is one of keys. The name of a key may have colons, and
+// FormOf takes only what is before the first one. A key is written as its provider, a colon, and its name.
 func (f Form) named(value []byte, keys []string) Form {
 	for _, key := range keys {
-		name, is := strings.CutPrefix(key, f.Provider+":")
+		name, found := strings.CutPrefix(key, f.Provider+":")
 		start := encryptedPrefix + f.Provider + ":v1:" + name + ":"
 		if f.Provider == "kms:v1" {
 			start = encryptedPrefix + key + ":"
 		}
-		if is && strings.Contains(name, ":") && bytes.HasPrefix(value, []byte(start)) {
+		if found && strings.Contains(name, ":") && bytes.HasPrefix(value, []byte(start)) {
 			f.Key = name
 		}
 	}

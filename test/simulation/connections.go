@@ -39,7 +39,7 @@ func (o *observer) meet(look storageversion.Look) {
 				}
 			}
 			if len(look.Documents) < len(look.Living) {
-				look.Unmet = "the API servers share the balancer"
+				look.WhyUnmet = "the API servers share the balancer"
 			}
 			if w.manager == o.m {
 				o.conclude(look, from)

@@ -263,7 +263,7 @@ func (m *manager) input(resource schema.GroupResource) svmtrigger.Input {
 			in.Migrations = append(in.Migrations, m.migrations[name])
 		}
 	}
-	m.memory.Recall(&in)
+	m.memory.Update(&in)
 	return in
 }
 

@@ -183,7 +183,7 @@ func shareNothing(look storageversion.Look) storageversion.Look {
 		return look
 	}
 	first := look.Documents[slices.Min(slices.Collect(maps.Keys(look.Documents)))]
-	look.Shared, look.Unmet = false, ""
+	look.Shared, look.WhyUnmet = false, ""
 	look.Documents, look.Advertised = map[string]storageversion.Document{}, map[string]string{}
 	for _, server := range look.Living {
 		look.Advertised[server.Identity] = "of " + server.Identity

@@ -211,7 +211,7 @@ func (o *observer) look() {
 			o.meet(look)
 			return
 		}
-		look.Unmet = "the API servers share addresses"
+		look.WhyUnmet = "the API servers share addresses"
 	}
 	for _, address := range addresses {
 		delay := w.dice.upTo(answerDelay)
@@ -230,7 +230,7 @@ func (o *observer) conclude(look storageversion.Look, from map[string]*server) {
 	w := o.m.w
 	o.looking = false
 	o.keepConnections(look, from)
-	o.documents, o.shared, o.unmet, o.anonymous = look.Documents, look.Shared, look.Unmet, look.HasAnonymous()
+	o.documents, o.shared, o.unmet, o.anonymous = look.Documents, look.Shared, look.WhyUnmet, look.HasAnonymous()
 	o.decideAboutStorageVersions(&look)
 	if mutate := w.mutant.look; mutate != nil {
 		look = mutate(look)

@@ -51,8 +51,8 @@ type ControllerDescriptor struct {
 	// Observes means that the controller depends on what the API servers write. The manager then observes them from the
 	// start of the process, also while it stands by.
 	Observes bool
-	// Fenced means that the controller writes objects of others without changing them. While it runs, the manager checks
-	// whether the fence stands, which keeps it from changing them by mistake.
+	// Fenced means that the controller writes objects of others, and must not change them. While it runs, the manager
+	// checks whether the fence stands, which refuses writes that would change an object.
 	Fenced bool
 	// Options are its flags, or nil if it has none.
 	Options options.ControllerOptions

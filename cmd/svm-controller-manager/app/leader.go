@@ -102,7 +102,7 @@ func (m *manager) lead(ctx context.Context) error {
 	if !term.begun() {
 		return nil
 	}
-	err = <-runEnded // The loss of the lease ends run as well.
+	err = <-runEnded // The loss of the lease ends runControllers as well.
 	if lock.mayRelease.Load() && elector.IsLeader() {
 		err = errors.Join(err, fmt.Errorf("could not give the lease %s back; it expires by itself", lock.Describe()))
 	}

@@ -132,7 +132,7 @@ type manager struct {
 	events record.EventRecorderLogger
 	// observer is nil if no selected controller asks for one.
 	observer *observer.Observer
-	// fence is whether the fence stands.
+	// fence checks whether the fence stands.
 	fence *fence.Watch
 }
 

@@ -113,14 +113,15 @@ func (l *termLock) renew(
 	return nil
 }
 
-// afterRun returns the error that ends the process. It allows the release of the lease if run has ended and the lease
-// is held.
+// afterRun takes the error of runControllers, and returns the error that ends the process. It lets the election release
+// the lease if the controllers have ended and the lease is held.
 func (l *termLock) afterRun(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, errStillRunning):
 		return err
 	case l.term.mayNotWrite() || err == nil && ctx.Err() == nil:
-		// If nobody asked the process to stop and there is no error, only the loss of the lease can have ended run.
+		// If nobody asked the process to stop and there is no error, only the loss of the lease can have ended the
+		// controllers.
 		return errors.Join(errLeaseLost, err)
 	default:
 		l.mayRelease.Store(true)

@@ -82,9 +82,7 @@ func (c *Controller) act(ctx context.Context, d *decision) error {
 func (c *Controller) perform(ctx context.Context, e effect) error {
 	client, object := c.client.InternalV1alpha1().StorageVersions(), e.written()
 	if object == nil {
-		return client.Delete(ctx, e.object.Name, metav1.DeleteOptions{
-			Preconditions: &metav1.Preconditions{UID: &e.object.UID, ResourceVersion: &e.object.ResourceVersion},
-		})
+		return client.Delete(ctx, e.object.Name, controller.IfUnchanged(e.object))
 	}
 	_, err := client.UpdateStatus(ctx, object, metav1.UpdateOptions{})
 	return err

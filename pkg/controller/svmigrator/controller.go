@@ -183,7 +183,6 @@ func (c *Controller) enqueueResource(resource schema.GroupResource) {
 func (c *Controller) migrationChanged(m *migrationv1alpha1.StorageVersionMigration) {
 	cached, run := c.env.caches.Migration(m.Name), c.runs.runOfMigration(m)
 	gone := cached == nil || cached.UID != m.UID || cached.DeletionTimestamp != nil
-	over := gone || m.Finished()
 	if run != nil {
 		switch {
 		case gone, m.Finished() && !run.ending.Load():
@@ -197,7 +196,7 @@ func (c *Controller) migrationChanged(m *migrationv1alpha1.StorageVersionMigrati
 	}
 	c.queue.Add(m.Name)
 	c.followers.queue.Add(m.GroupResource())
-	if over {
+	if gone || m.Finished() {
 		c.runs.forget(m.UID)
 	}
 }

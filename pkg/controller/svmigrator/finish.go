@@ -217,13 +217,10 @@ func (r *migrationRun) verifyAndPruneDefinition(ctx context.Context, observation
 // pruneStoredVersions sets status.storedVersions. It returns a conflict if somebody wrote the definition after it was
 // read, because another version may have been the storage version in between.
 func (r *migrationRun) pruneStoredVersions(ctx context.Context, live *documents.Definition, versions []string) error {
-	patch, err := json.Marshal(map[string]any{
+	patch, _ := json.Marshal(map[string]any{ // Maps of strings can always be encoded.
 		"metadata": map[string]any{"uid": live.Metadata.UID, "resourceVersion": live.Metadata.ResourceVersion},
 		"status":   map[string]any{"storedVersions": versions},
 	})
-	if err != nil {
-		return fmt.Errorf("encoding the patch: %w", err)
-	}
 	return r.env.documents.Client.Patch(types.MergePatchType).
 		AbsPath(documents.DefinitionPath(r.resource)+"/status").
 		SetHeader("Accept", runtime.ContentTypeJSON+documents.AsMetadata).

@@ -50,8 +50,8 @@ const (
 // rank is what the order of migrations depends on.
 type rank struct {
 	priority priority
-	// since is when the migration was created, or when its last run ended if that decides its priority: so those that
-	// come late take turns.
+	// since is when the migration was created. For a stuck or long migration it is when it may run again, so that those
+	// that come late take turns.
 	since time.Time
 	name  string
 }

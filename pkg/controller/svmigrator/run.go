@@ -182,8 +182,8 @@ func (r *migrationRun) mustStop(m *migrationv1alpha1.StorageVersionMigration) bo
 	return !observation.ContentSince.Equal(r.contentSince) || r.env.decideCached(m).Verdict != Go
 }
 
-// alreadyExplained reports whether the status says why the last run could not continue, and must go on saying so until
-// this run makes progress. A run that was postponed while objects were left makes progress now.
+// alreadyExplained reports whether the status must go on saying why the last run could not continue: it was stuck, or
+// it was postponed when all objects were done. Otherwise this run rewrites objects, and the status says that.
 func (r *migrationRun) alreadyExplained(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
 	return r.saysStuck(status) || status.SweepCompletionTime != nil && r.saysPostponed(status)
 }

@@ -25,7 +25,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -33,7 +32,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 )
 
-// deletableFrom returns when a migration that has ended may be deleted. may is false while the trigger needs it.
+// deletableFrom returns when a migration that has ended may be deleted. may is false if ttl is zero, which keeps all
+// migrations, or while the trigger needs this one.
 func deletableFrom(
 	m *migrationv1alpha1.StorageVersionMigration, state *migrationv1alpha1.StorageState, ttl time.Duration,
 ) (at time.Time, may bool) {
@@ -92,9 +92,7 @@ func (c *Controller) deleteFinished(
 	case c.env.clock.Now().Before(at):
 		return at, nil
 	}
-	err := c.env.client.StorageVersionMigrations().Delete(ctx, m.Name, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &m.UID, ResourceVersion: &m.ResourceVersion},
-	})
+	err := c.env.client.StorageVersionMigrations().Delete(ctx, m.Name, controller.IfUnchanged(m))
 	switch {
 	case controller.MigrationMissing(err, m.Name), apierrors.IsConflict(err):
 		return time.Time{}, nil

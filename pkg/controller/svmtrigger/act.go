@@ -69,7 +69,7 @@ func (c *Controller) writeState(ctx context.Context, in Input, d Decision) error
 		return fmt.Errorf("%s of storage state %q: %w", d.StateAction, resource, err)
 	}
 	if d.StateAction == DeleteState {
-		c.memory.Forget(resource)
+		c.memory.ForgetDeleted(resource)
 	}
 	if stored != nil {
 		c.stateWrites.wrote(resource, stored.ResourceVersion)
@@ -109,9 +109,7 @@ func (c *Controller) storeState(
 		state.Status = d.Status
 		return states.UpdateStatus(ctx, state, metav1.UpdateOptions{FieldValidation: metav1.FieldValidationStrict})
 	case DeleteState:
-		err := states.Delete(ctx, state.Name, metav1.DeleteOptions{
-			Preconditions: &metav1.Preconditions{UID: &state.UID, ResourceVersion: &state.ResourceVersion},
-		})
+		err := states.Delete(ctx, state.Name, controller.IfUnchanged(state))
 		if controller.StateMissing(err, state.Name) {
 			err = nil
 		}
@@ -151,10 +149,8 @@ func (c *Controller) deleteMigrations(ctx context.Context, in Input, d Decision)
 		if i == maxDeletions {
 			return controller.ErrOutdated // The next sync deletes others.
 		}
-		err := c.client.StorageVersionMigrations().Delete(ctx, migration.Name, metav1.DeleteOptions{
-			// Somebody may suspend it at this moment.
-			Preconditions: &metav1.Preconditions{UID: &migration.UID, ResourceVersion: &migration.ResourceVersion},
-		})
+		// Somebody may suspend it at this moment.
+		err := c.client.StorageVersionMigrations().Delete(ctx, migration.Name, controller.IfUnchanged(migration))
 		switch {
 		case err == nil:
 			migrationsDeleted.WithLabelValues(string(d.DeleteReason)).Inc()

@@ -47,8 +47,7 @@ func Decide(in Input) Decision {
 	e.recordSightings()
 	e.beginEpoch()
 	e.recordCurrentSince()
-	e.recordEvidence()
-	e.recordAgreement()
+	e.findAgreement()
 	e.acceptProof()
 	e.recordServedVersions()
 	e.planDeletions()
@@ -74,14 +73,12 @@ type evaluation struct {
 
 	// recordSightings finds out:
 
-	// hasNewSightings is true if there are sightings that the state does not have.
-	hasNewSightings bool
 	// newEpoch is true if nothing that was proven before counts any more.
 	newEpoch bool
 	// unseenServers is true if servers live that neither the observer nor the writer of the state has asked.
 	unseenServers bool
 
-	// recordAgreement finds out:
+	// findAgreement finds out:
 
 	// agreed is true if all servers have written the current encoding for the settle period. If this manager has to wait
 	// for that, the period ends at agreedFrom.
@@ -262,7 +259,3 @@ func (e *evaluation) problemMayPass() bool {
 	problem := e.in.Observation.Problem
 	return problem != nil && e.in.Now.Before(problem.Since.Add(e.in.Periods.Patience))
 }
-
-// undecided reports whether the decision says nothing new: the observation is incomplete for a moment only, and the
-// record did not change.
-func (e *evaluation) undecided() bool { return e.problemMayPass() && !e.newEpoch }

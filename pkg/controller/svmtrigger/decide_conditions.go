@@ -43,7 +43,7 @@ func no(reason, message string) metav1.Condition {
 
 // setConditions sets the conditions by their rules.
 func (e *evaluation) setConditions() {
-	if e.undecided() {
+	if e.problemMayPass() && !e.newEpoch { // The observation is incomplete for a moment only, and nothing new is known.
 		return
 	}
 	e.next.Conditions = slices.Clone(e.old.Conditions)

@@ -76,7 +76,9 @@ func (e *evaluation) recordSightings() {
 	}
 	e.next.PersistedStorageVersionHashes = persisted
 	e.next.CurrentStorageVersionHash = current
-	e.hasNewSightings = len(sightings) > 0
+	if len(sightings) > 0 { // Unchanged evidence keeps the time at which it was seen first, maybe by another manager.
+		e.next.Evidence = e.last.Evidence.DeepCopy()
+	}
 }
 
 // beginEpoch begins a new epoch where one is needed.
@@ -106,16 +108,8 @@ func (e *evaluation) recordCurrentSince() {
 	e.next.CurrentSinceTime = since
 }
 
-// recordEvidence records the evidence.
-func (e *evaluation) recordEvidence() {
-	// Unchanged evidence keeps the time at which it was seen first, maybe by another manager.
-	if e.hasNewSightings {
-		e.next.Evidence = e.last.Evidence.DeepCopy()
-	}
-}
-
-// recordAgreement finds out whether the servers agree, and when to look again if they do not.
-func (e *evaluation) recordAgreement() {
+// findAgreement finds out whether the servers agree, and when to look again if they do not.
+func (e *evaluation) findAgreement() {
 	o := &e.in.Observation
 	since := e.in.EpochSeenAt
 	if e.newEpoch || since.IsZero() {
@@ -176,8 +170,8 @@ func (e *evaluation) otherProcesses(
 // While the observation has a problem, no heartbeat is recorded. If the new evidence cannot be compared either, the
 // answer is false then: otherwise each decision would begin another epoch.
 func (e *evaluation) tooOld(recorded *migrationv1alpha1.StorageEvidence) bool {
-	later := e.in.Observation.Problem != nil && !e.evidenceComparable()
-	if storageversion.Durable(*recorded) || later {
+	noHeartbeat := e.in.Observation.Problem != nil && !e.evidenceComparable()
+	if storageversion.Durable(*recorded) || noHeartbeat {
 		return false
 	}
 	seen := e.old.LastHeartbeatTime.Time

@@ -133,10 +133,9 @@ func (e *evaluation) confirmed(m *migrationv1alpha1.StorageVersionMigration) boo
 // why.
 func (e *evaluation) planDeletions() {
 	e.decision.DeleteReason = reasonNothingDue
-	for _, m := range e.in.Migrations {
+	for _, m := range boundToEpoch(e.in) {
 		bound := m.EpochTarget()
-		if bound == nil || !m.HasEpoch() || m.GroupResource() != e.in.Observation.Resource || m.Finished() ||
-			m.DeletionTimestamp != nil {
+		if bound == nil {
 			continue
 		}
 		outdated := bound.StorageStateUID != e.in.State.UID || *bound.Epoch != e.next.Epoch
@@ -198,6 +197,8 @@ func (e *evaluation) blocksNewMigration(m *migrationv1alpha1.StorageVersionMigra
 	if m.GroupResource() != storage.resource || m.Finished() || m.DeletionTimestamp != nil {
 		return false // One that is being deleted may stay for long because of finalizers, and the migrator ignores it.
 	}
+	// A migration without an epoch blocks only while the servers agree: then the migrator begins it in this epoch. A
+	// suspended migration of the trigger blocks in any epoch.
 	bound := m.EpochTarget()
 	return bound == nil && e.agreed || storage.targets(m, bound) || m.Spec.Suspend && m.HasEpoch()
 }

@@ -255,7 +255,7 @@ func TestDefinitionDeleted(t *testing.T) {
 	if l.in.State != nil || len(l.in.Migrations) != 0 {
 		t.Errorf("state %v and migrations %v have to go", l.in.State, l.in.Migrations)
 	}
-	l.memory.Forget(widgets) // as when the state is deleted
+	l.memory.ForgetDeleted(widgets) // as when the state is deleted
 	l.decide()
 	if _, remembered := l.memory[widgets]; remembered {
 		t.Error("what is gone is remembered")

@@ -103,7 +103,7 @@ func (l *life) decide() Decision {
 		if l.in.PrimaryState != nil {
 			l.in.Observation.Primary, l.in.Observation.SharedWith = l.sharedBy, []schema.GroupResource{l.sharedBy}
 		}
-		l.memory.Recall(&l.in)
+		l.memory.Update(&l.in)
 		d := Decide(l.in)
 		if d.StateAction == KeepState && len(d.Delete) == 0 && d.Create == nil {
 			return d

@@ -50,15 +50,15 @@ type MigrationSeen struct {
 	Ran            bool
 }
 
-// Forget makes the next state of the resource start without what people wrote on the last one.
-func (m Memory) Forget(resource schema.GroupResource) {
+// ForgetDeleted makes the next state of the resource start without what people wrote on the last one.
+func (m Memory) ForgetDeleted(resource schema.GroupResource) {
 	one := m[resource]
 	one.last = nil
 	m[resource] = one
 }
 
-// Recall sets the fields of an input that depend on when this manager saw things.
-func (m Memory) Recall(in *Input) {
+// Update notes when this manager first saw what is in the input, and sets the fields of the input that say so.
+func (m Memory) Update(in *Input) {
 	before, watched := m[in.Observation.Resource]
 	now := seenTimes{epochAt: in.Now, epochWatched: watched, migrations: map[types.UID]MigrationSeen{}, last: before.last}
 	if in.State == nil {

@@ -106,9 +106,9 @@ func TestMadeUpResources(t *testing.T) {
 		in := Input{Now: start}
 		in.Observation.Resource, in.Observation.Presence = resource, storageversion.NotServed
 		in.Migrations = []*migrationv1alpha1.StorageVersionMigration{{}}
-		memory.Recall(&in)
+		memory.Update(&in)
 		in.Migrations = nil
-		memory.Recall(&in)
+		memory.Update(&in)
 	}
 	if len(memory) > 0 {
 		t.Errorf("%d resources are remembered", len(memory))

@@ -74,6 +74,6 @@ func (c *Controller) observe(resource schema.GroupResource) Input {
 		in.PrimaryState = c.caches.State(primary)
 		in.Migrations = append(in.Migrations, c.caches.MigrationsOf(primary)...)
 	}
-	c.memory.Recall(&in)
+	c.memory.Update(&in)
 	return in
 }

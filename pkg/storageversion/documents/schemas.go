@@ -204,12 +204,12 @@ func lost(from, to *structuralschema.Structural, path string) (paths []string) {
 		if from.XEmbeddedResource && slices.Contains([]string{"apiVersion", "kind", "metadata"}, name) {
 			continue
 		}
-		field, kept := from.Properties[name], to.XPreserveUnknownFields
+		field := from.Properties[name]
 		if same, has := to.Properties[name]; has {
 			paths = append(paths, lost(&field, &same, path+"."+name)...)
 		} else if to.AdditionalProperties != nil {
 			paths = append(paths, lost(&field, to.AdditionalProperties.Structural, path+"."+name)...)
-		} else if !kept {
+		} else if !to.XPreserveUnknownFields {
 			paths = append(paths, path+"."+name)
 		}
 	}

@@ -52,10 +52,10 @@ type aggregatedReader struct {
 	// services are those of all group versions that ever had an APIService, because documents list a group version for a
 	// while when its APIService is gone. Guarded by sharedLedger.mu.
 	services map[schema.GroupVersion]service
-	// begun numbers reads of documents in the order in which they began. told is the number of the latest one that the
+	// begun numbers reads of documents in the order in which they began. latest is the number of the latest one that the
 	// Ledger knows of. The poll and a migration may read at the same time. Guarded by sharedLedger.mu.
-	begun int
-	told  map[schema.GroupVersion]int
+	begun  int
+	latest map[schema.GroupVersion]int
 }
 
 // service is who serves a group version.
@@ -183,10 +183,10 @@ func (r *aggregatedReader) readVersion(ctx context.Context, gv schema.GroupVersi
 		if r.services[gv].address != address {
 			return nil // Another server serves it now. Its APIService has raised wake.
 		}
-		if number < r.told[gv] {
+		if number < r.latest[gv] {
 			return nil // The Ledger knows already what a later read has shown.
 		}
-		r.told[gv] = number
+		r.latest[gv] = number
 		return r.ledger.SetAggregated(now, gv, document)
 	})
 	return cmp.Or(err, unknown)

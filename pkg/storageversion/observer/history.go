@@ -62,8 +62,8 @@ type lease struct {
 	created  time.Time
 	renewed  time.Time
 	duration time.Duration // for ever if zero
-	// renewedAtHeard is the value of serverLeases.heardFor when the observer last received a renewal.
-	renewedAtHeard time.Duration
+	// heardAtRenewal is the value of serverLeases.heardFor when the observer last received a renewal.
+	heardAtRenewal time.Duration
 }
 
 func leaseFrom(object *coordinationv1.Lease) lease {
@@ -101,25 +101,25 @@ type history struct {
 	requests   int
 }
 
-// earlier returns the sets of processes that lived one after the other, beginning after those that lived at was. It
-// returns an error if that is too long ago to be known, and then as many sets as are known. It does not find a server
-// of another identity that came and went.
+// earlier returns the sets of processes that lived one after the other since an earlier revision. lived is the set at
+// that revision, which is not returned. If the revision is too long ago, it returns the sets that are known, and an
+// error. It does not find a server of another identity that came and went.
 //
 // A process leaves when another one takes its identity, or at the end. When exactly it left makes no difference.
 func (h *history) earlier(
-	ctx context.Context, lived []storageversion.Process, was, is leasesAt,
+	ctx context.Context, lived []storageversion.Process, from, to leasesAt,
 ) (processes [][]storageversion.Process, err error) {
 	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
 	defer cancel()
-	between, err := h.between(ctx, was, is)
+	between, err := h.between(ctx, from, to)
 	incarnations := map[string]string{}
 	for _, server := range lived {
 		incarnations[server.Identity] = server.Incarnation
 	}
-	for _, then := range append(between, is) {
+	for _, then := range append(between, to) {
 		before := maps.Clone(incarnations)
 		for identity := range h.identities {
-			if l := then.byName[identity]; !l.absent() && !l.sameProcess(was.byName[identity]) {
+			if l := then.byName[identity]; !l.absent() && !l.sameProcess(from.byName[identity]) {
 				incarnations[identity] = l.holder
 			}
 		}

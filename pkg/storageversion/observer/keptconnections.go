@@ -57,7 +57,7 @@ type keptConnections struct {
 func (k *keptConnections) identify(
 	ctx context.Context, address string, direct bool,
 ) (from documents.Reader, who storageversion.Document, err error) {
-	if kept := k.to(address); kept != nil {
+	if kept := k.find(address); kept != nil {
 		return kept.reader, kept.who, nil
 	}
 	if from, err = k.clients.reader(address, direct); err != nil {
@@ -99,9 +99,9 @@ func readVersionAndStart(ctx context.Context, from documents.Reader) (who storag
 	return who, err
 }
 
-// to returns the connection to the process of that name, nil if there is none. It may have ended a moment ago: then
+// find returns the connection to the process of that name, nil if there is none. It may have ended a moment ago: then
 // every request on it fails, and its keeper loses it.
-func (k *keptConnections) to(name string) *keptConnection {
+func (k *keptConnections) find(name string) *keptConnection {
 	loaded, _ := k.byName.Load(name)
 	kept, _ := loaded.(*keptConnection)
 	return kept

@@ -38,8 +38,8 @@ const (
 	IdentityLabel = "apiserver.kubernetes.io/identity"
 	kubeAPIServer = "kube-apiserver"
 
-	// goneAfter is the time after which a server counts as gone that has no address any more and does not renew its
-	// Lease. Servers renew their Leases every ten seconds. The Lease of a server that crashed stays for an hour.
+	// goneAfter is how long a server that has no address any more must not have renewed its Lease to count as gone.
+	// Servers renew their Leases every ten seconds. The Lease of a server that crashed stays for an hour.
 	goneAfter = 90 * time.Second
 
 	// maxEventGap bounds how much of the time since the last event counts as time in which a renewal would have arrived.
@@ -177,10 +177,10 @@ func (w *leaseWatcher) isUpToDate(ctx context.Context) bool {
 	return err == nil
 }
 
-// checkAllHaveLeases returns an error while a server may answer that has lost its Lease: one that stops, or one whose
-// Lease somebody deleted. Where no server advertises an address, or several share one, its answer would be taken for
-// that of a server that has a Lease and does not answer.
-func (w *leaseWatcher) checkAllHaveLeases() error {
+// checkNoLeaseLost returns an error for goneAfter after a process lost its Lease, or may have. The process may still
+// answer: it stops, or somebody deleted its Lease. Where no server advertises an address, or several share one, its
+// answer would be taken for that of a server that has a Lease and does not answer.
+func (w *leaseWatcher) checkNoLeaseLost() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if until := w.lostAt.Add(goneAfter); w.clock.Now().Before(until) {
@@ -227,10 +227,10 @@ func (l *serverLeases) apply(d delta[*coordinationv1.Lease], now time.Time) {
 	}
 	for _, object := range d.set {
 		one := leaseFrom(object)
-		one.renewedAtHeard = l.heardFor
+		one.heardAtRenewal = l.heardFor
 		known, exists := before[object.Name]
 		if exists && known.sameProcess(one) && known.renewed.Equal(one.renewed) {
-			one.renewedAtHeard = known.renewedAtHeard
+			one.heardAtRenewal = known.heardAtRenewal
 		} else if d.listed && !one.renewed.IsZero() {
 			// The age is by the clock of another host. The next renewal, within ten seconds, corrects it. If the Lease names an
 			// address, the age is limited, so that the server counts as gone only if its address is gone too.
@@ -238,7 +238,7 @@ func (l *serverLeases) apply(d delta[*coordinationv1.Lease], now time.Time) {
 			if one.address != "" {
 				age = min(age, goneAfter+time.Second)
 			}
-			one.renewedAtHeard -= age
+			one.heardAtRenewal -= age
 		}
 		l.byName[object.Name] = one
 	}
@@ -332,7 +332,7 @@ func (l *serverLeases) lostAddress(silent lease, renewing []lease, ready []strin
 }
 
 // sinceRenewal is for how long a Lease was not renewed while other events arrived.
-func (l *serverLeases) sinceRenewal(one lease) time.Duration { return l.heardFor - one.renewedAtHeard }
+func (l *serverLeases) sinceRenewal(one lease) time.Duration { return l.heardFor - one.heardAtRenewal }
 
 // holders returns who holds the Leases, by identity.
 func (l *leasesAt) holders() map[string]string {

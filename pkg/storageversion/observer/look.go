@@ -91,7 +91,7 @@ func (p *discoveryPoller) planMeeting(look *storageversion.Look, addresses []str
 		p.meetFrom = now
 		return true
 	}
-	look.Unmet = fmt.Sprintf("the API servers answer only at %s. If no other address appears within %s, the manager "+
+	look.WhyUnmet = fmt.Sprintf("the API servers answer only at %s. If no other address appears within %s, the manager "+
 		"looks for several servers behind each address", strings.Join(addresses, ", "), addressDelay)
 	return false
 }
@@ -100,17 +100,17 @@ func (p *discoveryPoller) planMeeting(look *storageversion.Look, addresses []str
 // tell processes apart.
 func (p *discoveryPoller) readProcesses(
 	ctx context.Context, look *storageversion.Look, addresses []string,
-) (told bool) {
+) (distinguished bool) {
 	m := p.clients.meet(ctx, addresses, p.direct, len(look.Living))
 	defer m.close()
-	if look.Unmet = m.unmet(); len(m.met) == 0 {
+	if look.WhyUnmet = m.whyUnmet(); len(m.met) == 0 {
 		return false
 	}
 	processes := map[string]string{}
 	for started := range m.met {
 		processes[processName(started)] = started
 	}
-	for address, err := range m.lost() {
+	for address, err := range m.unanswered() {
 		look.Documents[address] = storageversion.Document{Failure: err.Error()}
 	}
 	var mu sync.Mutex
@@ -122,10 +122,10 @@ func (p *discoveryPoller) readProcesses(
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil {
-			look.Unmet = m.whyUnconfirmed(err)
+			look.WhyUnmet = m.whyUnconfirmed(err)
 			return document, false
 		}
-		if document.Connected && p.kept.to(name) == nil {
+		if document.Connected && p.kept.find(name) == nil {
 			m.leaveOpen(one)
 			who := storageversion.Document{Version: document.Version, Started: document.Started, Connected: true}
 			p.kept.keep(ctx, name, &keptConnection{one, who})

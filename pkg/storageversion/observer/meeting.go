@@ -109,8 +109,8 @@ func (m *meeting) confirm(ctx context.Context, started string, times int) error 
 // ownAddresses is the advice that helps whatever the reason is that a meeting failed.
 const ownAddresses = "make every API server advertise an address of its own"
 
-// unmet returns why not all processes were met, and what to do. It is empty if they were.
-func (m *meeting) unmet() string {
+// whyUnmet returns why not all processes were met, and what to do. It is empty if they were.
+func (m *meeting) whyUnmet() string {
 	switch {
 	case len(m.met) >= m.wanted:
 		return ""
@@ -148,11 +148,11 @@ func processName(started string) string {
 
 func (m *meeting) where() string { return strings.Join(m.addresses, ", ") }
 
-// lost returns why nothing answered at addresses to which all connections failed.
-func (m *meeting) lost() map[string]error {
-	lost := maps.Clone(m.failures)
-	maps.DeleteFunc(lost, func(address string, _ error) bool { return m.answered.Has(address) })
-	return lost
+// unanswered returns why nothing answered at addresses to which all connections failed.
+func (m *meeting) unanswered() map[string]error {
+	unanswered := maps.Clone(m.failures)
+	maps.DeleteFunc(unanswered, func(address string, _ error) bool { return m.answered.Has(address) })
+	return unanswered
 }
 
 // leaveOpen lets the connection outlast the meeting.

@@ -165,7 +165,7 @@ func TestMeeting(t *testing.T) {
 				t.Errorf("met %d processes in %d connections, want %d in %d", len(m.met), b.connections, test.met,
 					test.connections)
 			}
-			if got := m.unmet(); !strings.Contains(got, test.unmet) || (got == "") != (test.unmet == "") {
+			if got := m.whyUnmet(); !strings.Contains(got, test.unmet) || (got == "") != (test.unmet == "") {
 				t.Errorf("unmet: %q, want %q", got, test.unmet)
 			}
 			if err := m.confirmAll(t.Context()); !errors.Is(err, test.confirmation) {
@@ -191,7 +191,7 @@ func TestMeeting(t *testing.T) {
 func TestProcessThatIsReplacedInAMeeting(t *testing.T) {
 	b := newBalanced(t, 2, true, func(connection, _ int) int { return connection })
 	m := b.meet(t, 2)
-	if unmet := m.unmet(); unmet != "" {
+	if unmet := m.whyUnmet(); unmet != "" {
 		t.Fatal(unmet)
 	}
 	b.CloseClientConnections() // The first has ended.
@@ -212,7 +212,7 @@ func TestAddressThatFailsOnce(t *testing.T) {
 		again.ServeHTTP(w, r)
 	})
 	m := b.meet(t, 3, again)
-	if lost := m.lost(); len(m.met) != 3 || len(lost) > 0 {
-		t.Errorf("met %d processes, and lost %v", len(m.met), lost)
+	if unanswered := m.unanswered(); len(m.met) != 3 || len(unanswered) > 0 {
+		t.Errorf("met %d processes, and no answer at %v", len(m.met), unanswered)
 	}
 }

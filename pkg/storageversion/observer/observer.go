@@ -87,7 +87,7 @@ func New(config *rest.Config, options Options) (*Observer, error) {
 		storageVersions: &storageVersionWatcher{sharedLedger: shared, source: c.storageVersions, served: newSignal()},
 		aggregated: &aggregatedReader{
 			sharedLedger: shared, apiServices: c.apiServices, host: c.host, replicas: c.replicas, wake: newSignal(),
-			services: map[schema.GroupVersion]service{}, told: map[schema.GroupVersion]int{},
+			services: map[schema.GroupVersion]service{}, latest: map[schema.GroupVersion]int{},
 		},
 	}
 	o.leases = &leaseWatcher{
@@ -189,19 +189,18 @@ func (o *Observer) CheckLeases(ctx context.Context) error {
 	return err
 }
 
-// AskEach asks all API servers that are ready, at the same time. It asks each at its own address or, if servers share
-// addresses and the last look met all of them there, on a connection to each. Otherwise it asks whichever server
-// answers at each address, or at the configured host if no address is known. It returns all errors, each with the
-// address, and an error if a living server could not be asked. If servers share addresses, or one of the addresses is
-// advertised by no server, it also returns an error for 90 s after a process lost its Lease, or after Leases were
-// listed.
+// AskEach asks all API servers that are ready, at the same time: each on a connection to it, if servers share addresses
+// and the last look met all of them there; otherwise whichever server answers at each address, or at the configured
+// host if no address is known. It returns all errors, each with the address, and an error if a living server could not
+// be asked. Where the answer of a server that has lost its Lease could be taken for that of another one, it also
+// returns an error for 90 s after a process lost its Lease, or after Leases were listed.
 func (o *Observer) AskEach(
 	ctx context.Context, ask func(ctx context.Context, server documents.Reader) error,
 ) error {
 	addresses, direct := o.clients.addresses(o.addresses.readyAddresses())
 	if living := o.poller.countMet(); living > 0 {
 		err := o.askMet(ctx, o.clients.meet(ctx, addresses, direct, living), ask)
-		return errors.Join(err, o.leases.checkAllHaveLeases())
+		return errors.Join(err, o.leases.checkNoLeaseLost())
 	}
 	unasked := o.poller.checkCanAsk(addresses)
 	asks := map[string]func() error{}
@@ -220,7 +219,7 @@ func (o *Observer) AskEach(
 // CheckCanAskEach returns why AskEach would fail whatever the servers answer, or nil. It sends no request.
 func (o *Observer) CheckCanAskEach() error {
 	if o.poller.countMet() > 0 {
-		return o.leases.checkAllHaveLeases()
+		return o.leases.checkNoLeaseLost()
 	}
 	addresses, _ := o.clients.addresses(o.addresses.readyAddresses())
 	return o.poller.checkCanAsk(addresses)
@@ -233,8 +232,8 @@ func (o *Observer) askMet(
 	defer m.close()
 	var err error
 	asks := map[string]func() error{}
-	if unmet := m.unmet(); unmet != "" {
-		err = errors.New(unmet)
+	if why := m.whyUnmet(); why != "" {
+		err = errors.New(why)
 		for address, failure := range m.failures {
 			asks[address] = func() error { return failure }
 		}

@@ -120,17 +120,17 @@ func (p *discoveryPoller) takeLook(ctx context.Context) {
 		p.awaitStorageVersions(ctx)
 	}
 	p.last = look
-	if look.Unmet != "" && !p.clock.Now().Before(p.meetFrom) {
+	if look.WhyUnmet != "" && !p.clock.Now().Before(p.meetFrom) {
 		p.meetFrom = p.clock.Now().Add(p.patience.Step())
 	}
 	p.update(func(now time.Time) storageversion.Changes {
-		p.synced, p.allMet = true, look.Shared && look.Unmet == ""
-		if len(look.Failed()) == 0 && look.Unmet == "" {
+		p.synced, p.allMet = true, look.Shared && look.WhyUnmet == ""
+		if len(look.Failed()) == 0 && look.WhyUnmet == "" {
 			p.lastRead[migrationv1alpha1.EvidenceFromServerDiscovery] = now
 		}
 		changes := p.ledger.SetLook(now, look)
 		for name, document := range look.Documents {
-			if document.Connected && p.kept.to(name) == nil {
+			if document.Connected && p.kept.find(name) == nil {
 				maps.Copy(changes, p.ledger.ConnectionLost(now, name)) // It ended before the Ledger knew of it.
 			}
 		}
@@ -172,7 +172,7 @@ func (p *discoveryPoller) checkCanAsk(addresses []string) error {
 	look := storageversion.Look{Living: p.ledger.Living(), Advertised: p.leases.shown.advertised()}
 	p.mu.Unlock()
 	if !look.AdvertisesAll(addresses) {
-		if err := p.leases.checkAllHaveLeases(); err != nil {
+		if err := p.leases.checkNoLeaseLost(); err != nil {
 			return err
 		}
 	}

@@ -109,14 +109,13 @@ func Classify(err error, name string) Failure {
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		f.retryAfter = min(time.Duration(seconds)*time.Second, pacer.MaxRetryAfter)
 	}
-	denied := name != "" && controller.DeniedByAdmission(status)
-	f.byAdmission = denied
+	f.byAdmission = name != "" && controller.DeniedByAdmission(status)
 	switch code := int(status.Code); {
 	case fence.Denies(status.Message):
 		f.kind = changesObject
-	case denied && (code == http.StatusTooManyRequests || code >= http.StatusInternalServerError):
+	case f.byAdmission && (code == http.StatusTooManyRequests || code >= http.StatusInternalServerError):
 		f.kind = internal
-	case denied:
+	case f.byAdmission:
 		f.kind = refused
 	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable, code == http.StatusGatewayTimeout,
 		apierrors.IsServerTimeout(err):

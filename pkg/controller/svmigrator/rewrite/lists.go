@@ -134,7 +134,7 @@ func (e *Engine) lister(w *rewriter, limit *int64) func(ctx context.Context, tok
 			entries := item.ManagedFields
 			w.keepOriginal(object, item, served)
 			if object.NeedsCleaning {
-				entries = object.Extra.(*original).managedFields
+				entries = object.Extra.(*original).cleaned
 			}
 			chunk.Versions = w.countVersions(chunk.Versions, entries)
 			chunk.Objects = append(chunk.Objects, object)

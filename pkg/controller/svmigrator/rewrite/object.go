@@ -93,7 +93,7 @@ type patchedMetadata struct {
 func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) tryResult {
 	a := tryResult{object: object}
 	before := object.Extra.(*original)
-	fields := patchedMetadata{object.UID, object.ResourceVersion, before.managedFields}
+	fields := patchedMetadata{object.UID, object.ResourceVersion, before.cleaned}
 	body, err := json.Marshal(map[string]any{"metadata": fields})
 	if err != nil {
 		a.outcome, a.failure = sweep.Denied, Failure{kind: refused, message: fmt.Sprintf("encoding the patch: %v", err)}
@@ -213,7 +213,7 @@ func (r *rewriter) wouldChange(object *sweep.Object, what string) tryResult {
 	a := tryResult{object: object, failure: r.changeFailure(object, "would change", what)}
 	kept := object.Extra.(*original)
 	defaults := r.addsDefaults() && !r.resource.RetryStatus // Each object gets a dry run then.
-	if what == managedFieldsPath || what == fencedOff && kept.managedFields == nil || r.deniedBefore || defaults {
+	if what == managedFieldsPath || what == fencedOff && kept.cleaned == nil || r.deniedBefore || defaults {
 		a.outcome, a.failure.kind = sweep.Denied, refused
 		a.failure.deniedForChange = what == fencedOff && !kept.namesUndefinedVersion || defaults
 	}
@@ -263,11 +263,10 @@ func (r *rewriter) resolve(ctx context.Context, object *sweep.Object, answer Fai
 // rewriteNamed rewrites an object that was denied earlier. Only its name and UID are known.
 func (r *rewriter) rewriteNamed(ctx context.Context, object *sweep.Object) tryResult {
 	live, a := r.read(ctx, object)
-	switch {
-	case live == nil && a.failure.kind == refused:
-		a.outcome = sweep.Denied
-		return a
-	case live == nil:
+	if live == nil {
+		if a.failure.kind == refused {
+			a.outcome = sweep.Denied
+		}
 		return a
 	}
 	if !object.NeedsCleaning && newer(r.resource.Class)(live.ResourceVersion, r.baseline) {

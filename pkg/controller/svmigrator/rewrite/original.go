@@ -68,8 +68,8 @@ func (f fingerprint) firstDifference(other fingerprint) string {
 // original is what the rewriter keeps of the metadata of an object until its rewrite is answered.
 type original struct {
 	fingerprint
-	// managedFields are the managedFields that the rewrite must write, or nil if they stay as they are.
-	managedFields []metav1.ManagedFieldsEntry
+	// cleaned are the managedFields that the rewrite must write, or nil if they stay as they are.
+	cleaned []metav1.ManagedFieldsEntry
 	// hasManagedFields means that it is an object of a custom resource and has managedFields.
 	hasManagedFields bool
 	// namesUndefinedVersion means that an entry of managedFields names a version that the CustomResourceDefinition lacks,
@@ -82,11 +82,11 @@ type original struct {
 func (r *rewriter) keepOriginal(object *sweep.Object, live *metav1.PartialObjectMetadata, served []string) {
 	kept := &original{
 		fingerprint:      fingerprintOf(&live.ObjectMeta),
-		managedFields:    r.cleaned(live, served),
+		cleaned:          r.cleaned(live, served),
 		hasManagedFields: r.resource.DefinedVersions != nil && len(live.ManagedFields) > 0,
 	}
 	if served == nil {
 		kept.namesUndefinedVersion = slices.ContainsFunc(live.ManagedFields, r.namesOther(r.resource.DefinedVersions))
 	}
-	object.Extra, object.NeedsCleaning = kept, kept.managedFields != nil
+	object.Extra, object.NeedsCleaning = kept, kept.cleaned != nil
 }

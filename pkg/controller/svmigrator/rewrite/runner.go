@@ -128,14 +128,14 @@ type sweepRunner struct {
 	objectRetry, listRetry Retry
 	// denials counts the denied objects.
 	denials int
-	// ready means that an API server which refuses to write an object has not just started: see mayBeUnready.
-	ready bool
+	// pastStart is true after one object was refused for vanishPatience: from then on a refusal is not that of an API
+	// server that has just started.
+	pastStart bool
 	// turnOver means that no request is sent any more, and that the run ends when nothing is in flight.
 	turnOver bool
 	// impatient means that the runner gives up on an object even if many objects fail.
 	impatient bool
-	// endingSince is when an unbroken row of failures began that end the run if they last. It is zero if the last answer
-	// was another one.
+	// endingSince is when failures began that end the run if they go on. It is zero if the last answer was another one.
 	endingSince time.Time
 }
 
@@ -313,15 +313,15 @@ func (r *sweepRunner) handleFailure(ctx context.Context, a tryResult, now time.T
 // mayBeUnready reports whether an object was refused in a way in which an API server refuses everything when it has
 // just started, and notes when that began. If one object was refused for vanishPatience, a start is not the reason.
 func (r *sweepRunner) mayBeUnready(a tryResult, now time.Time) bool {
-	if a.outcome != sweep.Denied || !a.failure.unready() || r.ready {
+	if a.outcome != sweep.Denied || !a.failure.unready() || r.pastStart {
 		return false
 	}
 	if a.object.Failures > 0 { // Other failures came before, and are over.
 		a.object.Failures, a.object.FailingSince = 0, time.Time{}
 	}
 	a.object.FailingSince = cmp.Or(a.object.FailingSince, now)
-	r.ready = now.Sub(a.object.FailingSince) >= vanishPatience
-	return !r.ready
+	r.pastStart = now.Sub(a.object.FailingSince) >= vanishPatience
+	return !r.pastStart
 }
 
 // retry returns when an object is tried again.

@@ -116,7 +116,7 @@ func (r *rewriter) wayAtOtherVersion(
 		switch {
 		case err == nil && r.changedBy(there, after, version) == "":
 			return way, nil
-		case err == nil, fence.Denies(err.Error()), slices.Contains(notThisWay, Classify(err, object.Name).kind):
+		case err == nil, fence.Denies(err.Error()), slices.Contains(wayFailures, Classify(err, object.Name).kind):
 		default:
 			return patchWay{}, err
 		}

@@ -75,8 +75,8 @@ var (
 	statusWay = patchWay{subresource: "status", patch: types.MergePatchType}
 )
 
-// notThisWay are failures that are about one way.
-var notThisWay = []failureKind{refused, internal, resourceGone, unsupported}
+// wayFailures are the failures of a rewrite after which another way may still work.
+var wayFailures = []failureKind{refused, internal, resourceGone, unsupported}
 
 // hasUntypedParts reports whether objects have parts that have no type in the API. A strategic merge patch sorts the
 // fields in there, and rounds numbers.
@@ -179,7 +179,7 @@ func (r *rewriter) tryWays(
 		case err != nil && fence.Denies(err.Error()):
 			changed = cmp.Or(changed, fencedOff)
 			continue
-		case err != nil && changed != "" && slices.Contains(notThisWay, Classify(err, object.Name).kind):
+		case err != nil && changed != "" && slices.Contains(wayFailures, Classify(err, object.Name).kind):
 			continue // What is wrong with another way explains less.
 		case err != nil:
 			return way, "", err
@@ -260,7 +260,7 @@ func (r *rewriter) changeFailure(object *sweep.Object, does, what string) Failur
 	switch {
 	case what == managedFieldsPath:
 		why = lost
-	case what == fencedOff && kept.managedFields != nil:
+	case what == fencedOff && kept.cleaned != nil:
 		why = uncleaned + ". If it does already: " + why
 	case what == fencedOff && kept.namesUndefinedVersion:
 		why = lost + ". If that is not the case: " + why

@@ -271,7 +271,7 @@ func TestAdviceWhereTheFenceRefuses(t *testing.T) {
 	const rule, component = "A mutating webhook", "The fence refuses to let this manager clean managedFields"
 	for want, before := range map[string]*original{
 		rule:      {},
-		component: {managedFields: []metav1.ManagedFieldsEntry{{Manager: "a"}}},
+		component: {cleaned: []metav1.ManagedFieldsEntry{{Manager: "a"}}},
 		"API servers before 1.37 remove all managedFields": {namesUndefinedVersion: true},
 	} {
 		failure := (&rewriter{}).changeFailure(&sweep.Object{Name: "a", Extra: before}, "would change", fencedOff)
