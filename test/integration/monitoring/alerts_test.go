@@ -35,8 +35,9 @@ var afterDays = []string{"SVMMigrationWaiting", "SVMNotMigrated"}
 // hurried are rules that need seconds for what they need minutes for. The manager may be away for as long as a restart
 // takes. A source counts that is polled every few seconds: a watch that has nothing to tell says so once a minute only.
 func hurried(rules ruleFile) ruleFile {
-	shorter := strings.NewReplacer("[15m]", "[20s]", "[1h]", "[60s]", "offset 1h", "offset 60s", "[5m]", "[8s]",
-		"> 1800", "> 40", "seconds_since_last_observation)", `seconds_since_last_observation{source="ServerDiscovery"})`)
+	shorter := strings.NewReplacer("[15m]", "[20s]", "[10m]", "[20s]", "[1h]", "[60s]", "offset 1h", "offset 60s",
+		"[5m]", "[8s]", "> 1800", "> 40",
+		"seconds_since_last_observation)", `seconds_since_last_observation{source="ServerDiscovery"})`)
 	return changed(rules, func(r *rule) {
 		r.Expr = shorter.Replace(r.Expr)
 		switch {
