@@ -85,6 +85,26 @@ func TestConclude(t *testing.T) {
 	}
 }
 
+// TestInterruptedAfterASuccess wants the error to name what has not succeeded. With the names of the others, the command
+// would migrate them once more.
+func TestInterruptedAfterASuccess(t *testing.T) {
+	done, open := widgetsMigration(), widgetsMigration()
+	done.Spec.Resource.Resource = "gadgets"
+	done.Status.Conditions = []migrationv1alpha1.MigrationCondition{
+		{Type: migrationv1alpha1.MigrationSucceeded, Status: corev1.ConditionTrue},
+	}
+	streams, _, _, _ := genericiooptions.NewTestIOStreams()
+	o := &Options{NamedOptions: cli.NamedOptions{Env: &cli.Env{IOStreams: streams}}}
+	for want, ended := range map[string][]migrationv1alpha1.StorageVersionMigration{
+		"--resume, and name only what has not succeeded: widgets.example.com": {*done, *open},
+		"run the same command with --resume":                                  {*open, *open},
+	} {
+		if err := o.conclude(t.Context(), ended); err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("the error is %v, want %s", err, want)
+		}
+	}
+}
+
 func TestResumeWithoutAFile(t *testing.T) {
 	streams, _, _, errOut := genericiooptions.NewTestIOStreams()
 	o := &Options{StateDir: t.TempDir(), Resume: true}

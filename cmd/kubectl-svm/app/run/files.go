@@ -79,23 +79,18 @@ func (f files) save(m *migrationv1alpha1.StorageVersionMigration) error {
 	}
 	// Renamed into place when it is on the disk, so that the file is either the old or the new one if this process is
 	// killed, or the machine loses power.
-	temporary := fmt.Sprintf("%s.%d.new", path, os.Getpid())
-	err = writeToDisk(temporary, content)
+	temporary, err := os.CreateTemp(f.dir, filepath.Base(path)+".*.new")
 	if err == nil {
-		err = os.Rename(temporary, path)
+		_, err = temporary.Write(content)
+		if err = errors.Join(err, temporary.Sync(), temporary.Close()); err == nil {
+			err = os.Rename(temporary.Name(), path)
+		}
+		if err != nil {
+			_ = os.Remove(temporary.Name()) // It may be what fills the disk.
+		}
 	}
 	if err != nil {
-		_ = os.Remove(temporary) // It may be what fills the disk.
 		return fmt.Errorf("saving the progress: %w", err)
 	}
 	return nil
-}
-
-func writeToDisk(path string, content []byte) error {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(content)
-	return errors.Join(err, file.Sync(), file.Close())
 }

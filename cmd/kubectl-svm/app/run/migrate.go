@@ -17,10 +17,12 @@ limitations under the License.
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -71,7 +73,7 @@ func (o *Options) checkManager(ctx context.Context) error {
 }
 
 // migrate runs the migrator until all migrations have ended or the context ends. It returns the migrations as they are
-// then. The migrations are saved in files at each step.
+// then, also if they could not be saved. The migrations are saved in files at each step.
 func (o *Options) migrate(
 	ctx context.Context, migrations []*migrationv1alpha1.StorageVersionMigration,
 ) ([]migrationv1alpha1.StorageVersionMigration, error) {
@@ -111,14 +113,12 @@ func (o *Options) migrate(
 	o.stampEnded(ctx, ended)
 	// A file may be older than the last step of a run that was interrupted.
 	for i := range ended {
-		if err := stored.save(&ended[i]); err != nil {
-			return nil, err
-		}
+		err = cmp.Or(stored.save(&ended[i]), err)
 	}
 	if cause := context.Cause(running); errors.Is(cause, errNotSaved) {
-		return nil, cause
+		err = cause
 	}
-	return ended, nil
+	return ended, err
 }
 
 // saver returns what saves a migration. It stops the run if that fails: the migrator would try again without end, and
@@ -177,17 +177,38 @@ func (o *Options) follow(ctx context.Context, stored *store, lines <-chan string
 
 // conclude prints how each migration has ended.
 func (o *Options) conclude(ctx context.Context, ended []migrationv1alpha1.StorageVersionMigration) error {
-	unfinished, failed := false, false
+	unfinished, open := o.printEnded(ended)
+	next := toContinue
+	if len(open) < len(ended) {
+		next += ", and name only what has not succeeded: " + strings.Join(open, " ")
+	}
+	switch {
+	case unfinished && cli.TimedOut(ctx):
+		return cli.Timeout("--timeout has passed. %s", next)
+	case unfinished:
+		return fmt.Errorf("interrupted. %s", next)
+	case len(open) > 0:
+		return cli.NotSafe()
+	}
+	return nil
+}
+
+// printEnded prints how migrations have ended. It returns whether others have not, and the resources whose migration
+// has not succeeded.
+func (o *Options) printEnded(ended []migrationv1alpha1.StorageVersionMigration) (unfinished bool, open []string) {
 	for i := range ended {
 		m := &ended[i]
 		state, resource := cli.CurrentCondition(m), m.GroupResource().String()
+		if !m.IsConditionTrue(migrationv1alpha1.MigrationSucceeded) {
+			open = append(open, resource)
+		}
 		if !m.Finished() {
 			unfinished = true
 			continue
 		}
 		colour := cli.Green
 		if state.Type == migrationv1alpha1.MigrationFailed {
-			colour, failed = cli.Red, true
+			colour = cli.Red
 		}
 		text := fmt.Sprintf("%s: %s", resource, outcome(state))
 		if p := m.Status.Progress; p != nil {
@@ -197,15 +218,7 @@ func (o *Options) conclude(ctx context.Context, ended []migrationv1alpha1.Storag
 		fmt.Fprintln(o.Out, o.Paint(colour, text))
 		o.printDenied(m.Status.DeniedObjects)
 	}
-	switch {
-	case unfinished && cli.TimedOut(ctx):
-		return cli.Timeout("--timeout has passed. %s", toContinue)
-	case unfinished:
-		return fmt.Errorf("interrupted. %s", toContinue)
-	case failed:
-		return cli.NotSafe()
-	}
-	return nil
+	return unfinished, open
 }
 
 // outcome is the message of how a migration has ended. A run has no status that lists what was denied.

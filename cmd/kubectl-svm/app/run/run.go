@@ -58,7 +58,8 @@ If a manager runs, use "kubectl svm migrate" instead.
 
 Progress is saved in a file for each resource, after a chunk of objects and at most twice a second. While objects are
 denied it is saved less often, at least every six seconds. You can interrupt the command at any time, and continue with
---resume. It repeats the requests since progress was last saved. If API servers were restarted meanwhile, or etcd was
+--resume. It repeats the requests since progress was last saved. Resources that are done have no file any more, so name
+only the others, which the command lists when it is interrupted. If API servers were restarted meanwhile, or etcd was
 restored, the command starts over. The API server does not store an object again if it is already stored in the new
 version.
 
@@ -202,6 +203,7 @@ func (o *Options) run(ctx context.Context) error {
 	}
 	ended, err := o.migrate(ctx, migrations)
 	if err != nil {
+		o.printEnded(ended)
 		return err
 	}
 	return o.conclude(ctx, ended)
