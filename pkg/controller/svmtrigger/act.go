@@ -186,8 +186,7 @@ func (c *Controller) createMigration(ctx context.Context, in Input, d Decision) 
 	}
 	created, err := c.client.StorageVersionMigrations().Create(ctx, d.Create,
 		metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
-	sameName := func(m *migrationv1alpha1.StorageVersionMigration) bool { return m.Name == d.Create.Name }
-	if apierrors.IsAlreadyExists(err) && !slices.ContainsFunc(in.Migrations, sameName) {
+	if apierrors.IsAlreadyExists(err) && c.caches.Migration(d.Create.Name) == nil {
 		err = controller.ErrOutdated // Another manager has created it. When the cache shows it, the next decision records it.
 	}
 	if err != nil {

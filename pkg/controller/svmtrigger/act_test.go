@@ -237,8 +237,8 @@ func TestAct(t *testing.T) {
 			outdated: true,
 		},
 		"somebody else's migration has the name": {
-			stored: []runtime.Object{state, migrationOf(widgets, "due")}, state: state,
-			cached:   []*migrationv1alpha1.StorageVersionMigration{migrationOf(widgets, "due")},
+			stored: []runtime.Object{state, migrationOf(gadgets, "due")}, state: state,
+			cached:   []*migrationv1alpha1.StorageVersionMigration{migrationOf(gadgets, "due")},
 			decision: Decision{Create: migration},
 			want: []string{
 				"get storagestates widgets.example.com",
@@ -281,6 +281,9 @@ func TestAct(t *testing.T) {
 				err, refused := tc.refuse[action.GetVerb()+" "+action.GetResource().Resource]
 				return refused, nil, err
 			})
+			for _, m := range tc.cached {
+				f.cache(t, m)
+			}
 			in := Input{State: tc.state, Migrations: tc.cached}
 			in.Observation.Resource = widgets
 			err := f.act(f.ctx, in, tc.decision)
