@@ -85,8 +85,8 @@ func TestConclude(t *testing.T) {
 	}
 }
 
-// TestInterruptedAfterASuccess wants the error to name what has not succeeded. With the names of the others, the command
-// would migrate them once more.
+// TestInterruptedAfterASuccess wants the error to name what has not succeeded. With the names of the others, the
+// command would migrate them once more.
 func TestInterruptedAfterASuccess(t *testing.T) {
 	done, open := widgetsMigration(), widgetsMigration()
 	done.Spec.Resource.Resource = "gadgets"
