@@ -209,7 +209,9 @@ func (c *Controller) checkServed(
 		decision.DecideAt = now.Add(maxRetry) // The reason to wait is true in any case.
 	case now.Before(patience) && (missing.Reason == migrationv1alpha1.MigrationReasonResourceNotServed ||
 		missing.Reason == migrationv1alpha1.MigrationReasonInvalidResource):
-		decision.DecideAt = patience
+		if decision.DecideAt.IsZero() || patience.Before(decision.DecideAt) { // A deleted definition is decided on earlier.
+			decision.DecideAt = patience
+		}
 	default:
 		return missing.Decision
 	}

@@ -104,6 +104,11 @@ func TestResourceWithoutStorageVersion(t *testing.T) {
 			if d.Verdict != tc.want {
 				t.Errorf("%s, %s: %s; want %s", d.Verdict, d.Reason, d.Message, tc.want)
 			}
+			earlier := away
+			earlier.DecideAt = now.Add(time.Second)
+			if d = c.checkServed(t.Context(), m, earlier); d.Verdict == Wait && !d.DecideAt.Equal(earlier.DecideAt) {
+				t.Errorf("it is decided on again at %v, want %v", d.DecideAt, earlier.DecideAt)
+			}
 			d = c.checkServed(t.Context(), m, waitDecision(migrationv1alpha1.MigrationReasonSuspended, "it is suspended"))
 			if d.Verdict != Wait {
 				t.Errorf("while it is suspended %s, %s: %s", d.Verdict, d.Reason, d.Message)
