@@ -32,7 +32,8 @@ limitations under the License.
 //     resource was deleted;
 //   - storagestates/status: update, with all that it knows;
 //   - storageversionmigrations: create, one for each attempt; delete, of unfinished ones for an epoch that is over, or
-//     whose definition was deleted, and of suspended ones when there is nothing to migrate any more;
+//     whose definition was deleted, or whose state is gone while no server serves the resource, and of suspended ones
+//     when there is nothing to migrate any more;
 //   - events on StorageStates.
 //
 // It promises
@@ -49,7 +50,8 @@ limitations under the License.
 //   - It creates no migration of a resource while --auto-migrate excludes it, spec.paused of its state is true, or the
 //     state has the annotation migration.k8s.io/paused with any value but a spelling of false. It still observes and
 //     reports the resource.
-//   - It sends an event after it has stored what the event reports.
+//   - It sends an event after it has stored what the event reports, unless the event reports that the API server
+//     refuses a write.
 //
 // It never
 //
