@@ -105,12 +105,27 @@ func only(conditionType migrationv1alpha1.MigrationConditionType, reason, messag
 	}
 }
 
+// waitingSince returns since when the status has said that the migration waits for what the decision says. It is zero
+// if the status does not say that.
+func waitingSince(status *migrationv1alpha1.StorageVersionMigrationStatus, d Decision) time.Time {
+	c := status.Condition(migrationv1alpha1.MigrationWaiting)
+	if c == nil || c.Reason != d.Reason || c.Message != conditionMessage(d.Message) {
+		return time.Time{}
+	}
+	return c.LastUpdateTime.Time
+}
+
+// conditionMessage returns a message as conditions have it. A joined error has one line for each error.
+func conditionMessage(message string) string {
+	message = strings.ReplaceAll(message, "\n", "; ")
+	return migrationv1alpha1.TruncateRunes(message, migrationv1alpha1.MaxConditionMessageLength)
+}
+
 func setCondition(
 	status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time,
 	conditionType migrationv1alpha1.MigrationConditionType, value corev1.ConditionStatus, reason, message string,
 ) {
-	message = strings.ReplaceAll(message, "\n", "; ") // A joined error has one line for each error.
-	message = migrationv1alpha1.TruncateRunes(message, migrationv1alpha1.MaxConditionMessageLength)
+	message = conditionMessage(message)
 	c := status.Condition(conditionType)
 	if c == nil {
 		status.Conditions = append(status.Conditions, migrationv1alpha1.MigrationCondition{Type: conditionType})

@@ -114,9 +114,7 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 			return err
 		}
 	case storageversion.Aggregated:
-		if err := r.locate(ctx, m.Status.Target); isNotServed(err) {
-			return errStopped // Somebody may be replacing its APIService.
-		} else if err != nil {
+		if err := r.locate(ctx, m.Status.Target); err != nil {
 			return r.endNotRewritten(ctx, err)
 		}
 	}
@@ -129,8 +127,12 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 	return r.end(ctx, succeeded(m.Status.Target))
 }
 
-// endNotRewritten ends the migration if err is NotRewritten. It returns any other error.
+// endNotRewritten ends the migration if err is NotRewritten. It returns any other error. A begun migration whose
+// resource is not served ends its run only: checkServed decides how long it waits for whoever replaces the APIService.
 func (r *migrationRun) endNotRewritten(ctx context.Context, err error) error {
+	if isNotServed(err) && r.status.stored.Begun() {
+		return errStopped
+	}
 	if cannot := (*NotRewritten)(nil); errors.As(err, &cannot) {
 		return r.end(ctx, failed(cannot.Decision))
 	}

@@ -19,6 +19,7 @@ package svmigrator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -59,12 +60,13 @@ func (o *readLate) Observe(resource schema.GroupResource) storageversion.Observa
 // TestAggregatedServerIsReadAtTheEnd has all objects of a migration done. What was known of the aggregated server may
 // be out of date by then.
 func TestAggregatedServerIsReadAtTheEnd(t *testing.T) {
+	serves := widgets.Resource
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		document := `{"kind":"APIGroup","apiVersion":"v1","versions":[{"version":"v2"}]}`
 		if r.URL.Path == "/apis/example.com/v2" {
-			document = `{"kind":"APIResourceList","apiVersion":"v1",` +
-				`"resources":[{"name":"widgets","verbs":["list","patch"]}]}`
+			document = fmt.Sprintf(`{"kind":"APIResourceList","apiVersion":"v1",`+
+				`"resources":[{"name":%q,"verbs":["list","patch"]}]}`, serves)
 		}
 		_, _ = w.Write([]byte(document))
 	}))
@@ -72,14 +74,17 @@ func TestAggregatedServerIsReadAtTheEnd(t *testing.T) {
 	away := errors.New("away")
 	for name, test := range map[string]struct {
 		observer readLate
+		serves   string
 		want     error
 		succeeds bool
 	}{
-		"it writes the same":         {observer: readLate{now: v2}, succeeds: true},
-		"it writes something else":   {observer: readLate{now: v1}, want: errStopped},
-		"it cannot be read any more": {observer: readLate{err: away}, want: away},
+		"it writes the same":         {observer: readLate{now: v2}, serves: "widgets", succeeds: true},
+		"it writes something else":   {observer: readLate{now: v1}, serves: "widgets", want: errStopped},
+		"it cannot be read any more": {observer: readLate{err: away}, serves: "widgets", want: away},
+		"somebody replaces it":       {observer: readLate{now: v2}, serves: "gadgets", want: errStopped},
 	} {
 		t.Run(name, func(t *testing.T) {
+			serves = test.serves
 			m := made(func(m *migrationv1alpha1.StorageVersionMigration) {
 				m.Status.StartTime = new(metav1.NewTime(noon))
 				m.Status.Target = &migrationv1alpha1.MigrationTarget{StorageVersionHash: v2, EncodingVersion: "example.com/v2"}

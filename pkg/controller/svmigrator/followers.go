@@ -195,8 +195,8 @@ func definitionID(sighting storageversion.Sighting) string {
 }
 
 // check returns a decision to wait while a migration must not start because a server does not follow the definition
-// yet, or has not followed it for long enough. A migration that has begun waits only after the schemas, versions or
-// conversion of the definition have changed. Otherwise it returns the given decision to go.
+// yet, or has not followed it for long enough. A migration that has begun waits only after the content of the
+// definition has changed. Otherwise it returns the given decision to go.
 func (f *followers) check(m *migrationv1alpha1.StorageVersionMigration, decision Decision) Decision {
 	resource := m.GroupResource()
 	observation := f.env.observer.Observe(resource)
@@ -214,8 +214,9 @@ func (f *followers) check(m *migrationv1alpha1.StorageVersionMigration, decision
 	// is one version only: it drops what its schema lacks when it reads an object from etcd.
 	contentSettled := observation.ContentSince.Add(settle)
 	if now.Before(contentSettled) {
-		wait := awaitAgreement("a version, a schema or the conversion of the CustomResourceDefinition changed at %s, or "+
-			"the manager started then. Rewriting begins at %s, when all servers use what the definition says",
+		wait := awaitAgreement("the versions, a schema, the status subresource or the conversion of the "+
+			"CustomResourceDefinition changed at %s, or the manager started then. Rewriting begins at %s, when all servers use "+
+			"what the definition says",
 			observation.ContentSince.UTC().Format(time.RFC3339), contentSettled.UTC().Format(time.RFC3339))
 		wait.DecideAt = contentSettled
 		return wait

@@ -107,8 +107,8 @@ func (c *Controller) checkGatesBeforeSlot(
 func (c *Controller) enqueueReady(m *migrationv1alpha1.StorageVersionMigration) Decision {
 	now, memory := c.env.clock.Now(), c.runs.memoryOf(m.UID)
 	switch {
-	case now.Before(memory.notBefore) && memory.postponed.Reason != "" && !memory.saysPostponed(&m.Status):
-		return memory.postponed // In between it waited for something else.
+	case now.Before(memory.notBefore) && memory.postponed.Reason != "":
+		return memory.postponed
 	case now.Before(memory.notBefore):
 		return keepStatus(memory.notBefore)
 	case c.ready.NumRequeues(m.Name) > 0:

@@ -154,8 +154,4 @@ func TestPostponedAfterSuspension(t *testing.T) {
 	if d := s.enqueueReady(m); d != decision {
 		t.Errorf("the decision is %+v, want %+v", d, decision)
 	}
-	awaiting(decision)(&m.Status, noon)
-	if d := s.enqueueReady(m); d != keepStatus(until) {
-		t.Errorf("the status says why the migration waits, and the decision is %+v", d)
-	}
 }

@@ -111,7 +111,7 @@ func (r *migrationRun) run(ctx context.Context) error {
 	var permanent *rewrite.PermanentError
 	switch {
 	case errors.As(err, &permanent) && permanent.Reason == migrationv1alpha1.MigrationReasonResourceNotServed:
-		return errStopped // The next run looks for another version. It fails the migration if there is none.
+		return errStopped // The next run looks for another version.
 	case permanent != nil:
 		return r.end(ctx, failed(Decision{Verdict: Fail, Reason: permanent.Reason, Message: permanent.Message}))
 	case err != nil:
@@ -175,8 +175,8 @@ func (r *migrationRun) storeTarget(ctx context.Context, decision Decision) error
 	return nil
 }
 
-// mustStop reports whether the run of a migration must not write any more. If the versions, schemas or conversion of
-// the definition have changed, the next run goes on: it knows which fields a rewrite drops, and which defaults it adds.
+// mustStop reports whether the run of a migration must not write any more. If the content of the definition has
+// changed, the next run goes on: it knows which fields a rewrite drops, and which defaults it adds.
 func (r *migrationRun) mustStop(m *migrationv1alpha1.StorageVersionMigration) bool {
 	observation := r.env.observer.Observe(r.resource)
 	return !observation.ContentSince.Equal(r.contentSince) || r.env.decideCached(m).Verdict != Go

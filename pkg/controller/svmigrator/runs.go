@@ -67,8 +67,7 @@ func (m *runMemory) saysStuck(status *migrationv1alpha1.StorageVersionMigrationS
 
 // saysPostponed reports whether the status says why the last run was postponed.
 func (m *runMemory) saysPostponed(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
-	c := status.Condition(migrationv1alpha1.MigrationWaiting)
-	return c != nil && c.Reason == m.postponed.Reason
+	return !waitingSince(status, m.postponed).IsZero()
 }
 
 func newRuns() *runs {

@@ -28,7 +28,7 @@ import (
 // TestReasonOfTheLastRun has a migration that was postponed, and whose status may have changed since.
 func TestReasonOfTheLastRun(t *testing.T) {
 	stuck := runMemory{stuck: true}
-	postponed := runMemory{postponed: Decision{Reason: migrationv1alpha1.MigrationReasonAwaitingInTree}}
+	postponed := runMemory{postponed: waitDecision(migrationv1alpha1.MigrationReasonAwaitingInTree, "a\nb")}
 	for phase, want := range map[rewrite.Phase]bool{
 		rewrite.Stuck: true, rewrite.RetryingRequests: false, rewrite.Rewriting: false,
 	} {
@@ -38,19 +38,21 @@ func TestReasonOfTheLastRun(t *testing.T) {
 			t.Errorf("the status with %s says why the run made no progress: %v", phase, got)
 		}
 	}
-	for reason, want := range map[string]bool{
-		migrationv1alpha1.MigrationReasonAwaitingInTree: true, migrationv1alpha1.MigrationReasonSuspended: false,
+	for says, want := range map[Decision]bool{
+		postponed.postponed: true,
+		waitDecision(migrationv1alpha1.MigrationReasonAwaitingInTree, "another one runs"): false,
+		waitDecision(migrationv1alpha1.MigrationReasonSuspended, "a\nb"):                  false,
 	} {
 		m := &migrationv1alpha1.StorageVersionMigration{}
 		if postponed.saysPostponed(&m.Status) {
 			t.Error("an empty status says why the migration was postponed")
 		}
-		awaiting(waitDecision(reason, "it waits"))(&m.Status, time.Now())
+		awaiting(says)(&m.Status, time.Now())
 		if got := postponed.saysPostponed(&m.Status); got != want {
-			t.Errorf("the status with %s says why the migration was postponed: %v", reason, got)
+			t.Errorf("the status with %v says why the migration was postponed: %v", says, got)
 		}
 		if (&runMemory{}).saysPostponed(&m.Status) || stuck.saysStuck(&m.Status) {
-			t.Errorf("the status with %s is about a run that was not postponed, or that made progress", reason)
+			t.Errorf("the status with %v is about a run that was not postponed, or that made progress", says)
 		}
 	}
 }

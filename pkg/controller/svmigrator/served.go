@@ -17,13 +17,13 @@ limitations under the License.
 package svmigrator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
@@ -48,8 +48,8 @@ const (
 // requested is the resource of a migration as it is observed, at the version that the migration names, if any.
 func (e *environment) requested(m *migrationv1alpha1.StorageVersionMigration) rewrite.Resource {
 	observation, version := e.observer.Observe(m.GroupResource()), m.Spec.Resource.Version
-	if (m.Begun() || m.HasEpoch()) && observation.Class == storageversion.Custom {
-		version = "" // Custom resources are rewritten at the storage version. This one may have been withdrawn meanwhile.
+	if m.Begun() || m.HasEpoch() && observation.Class == storageversion.Custom {
+		version = "" // It may have been withdrawn since the migration was created. The target tells a better one.
 	}
 	return rewrite.Resource{
 		GroupVersionResource: m.GroupResource().WithVersion(version),
@@ -200,7 +200,7 @@ func (c *Controller) checkServed(
 	var missing *NotRewritten
 	now, patience := c.env.clock.Now(), m.CreationTimestamp.Add(servedPatience)
 	if m.Begun() {
-		patience = saysSince(m, decision, now).Add(begunPatience)
+		patience = cmp.Or(waitingSince(&m.Status, decision), now).Add(begunPatience)
 	}
 	switch {
 	case err == nil:
@@ -216,15 +216,6 @@ func (c *Controller) checkServed(
 		return missing.Decision
 	}
 	return decision
-}
-
-// saysSince returns since when the status has said that the migration waits for what the decision says.
-func saysSince(m *migrationv1alpha1.StorageVersionMigration, decision Decision, now time.Time) time.Time {
-	c := m.Status.Condition(migrationv1alpha1.MigrationWaiting)
-	if c == nil || c.Status != corev1.ConditionTrue || c.Reason != decision.Reason || c.Message != decision.Message {
-		return now
-	}
-	return c.LastUpdateTime.Time
 }
 
 // notStored returns the error of a resource that is served but not stored.
