@@ -30,8 +30,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/features"
 )
 
-// maxConcurrentMigrations keeps a mistyped number from becoming load.
-const maxConcurrentMigrations = 100
+// maxConcurrentMigrations bounds the memory: each migration may have an object of some megabytes that it compares.
+const maxConcurrentMigrations = 10
 
 func newStorageVersionMigratorDescriptor() ControllerDescriptor {
 	flags := &migratorOptions{Options: svmigrator.Options{

@@ -93,8 +93,8 @@ type Engine struct {
 	pacer     *pacer.Pacer
 	clock     clock.WithTicker
 	chunkSize int64
-	// compareSlots is a semaphore: it has one element for each object that is being compared as a whole, and room for as
-	// many as may be in memory at once.
+	// compareSlots is a semaphore: it has one element for each object that is being compared as a whole, and room for
+	// maxComparedObjects.
 	compareSlots chan struct{}
 }
 

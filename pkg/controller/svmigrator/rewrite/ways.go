@@ -110,7 +110,7 @@ var errWritten = errors.New("the object was written after it was listed")
 
 // maxComparedObjects is how many objects a process compares as a whole at a time, besides one of each migration that
 // runs. An object may have more than a megabyte, and needs several times as much memory.
-const maxComparedObjects = 6
+const maxComparedObjects = 5
 
 // acquireCompareSlot waits until an object may be read as a whole. Call release when it is not needed any more. If a
 // webhook hangs, the migrations that call it may have all slots but the own ones of the others.
