@@ -41,8 +41,8 @@ func (c *Controller) act(ctx context.Context, in Input, d Decision) error {
 	if err == nil {
 		err = c.createMigration(ctx, in, d)
 	}
-	if controller.Refused(err) && in.State != nil {
-		c.event(in.State, corev1.EventTypeWarning, eventMigrationRefused, controller.Sentence(err.Error()))
+	if controller.Refused(err) {
+		c.event(stateForEvents(in), corev1.EventTypeWarning, eventMigrationRefused, controller.Sentence(err.Error()))
 	}
 	return err
 }
@@ -56,12 +56,8 @@ func (c *Controller) writeState(ctx context.Context, in Input, d Decision) error
 	stored, err := c.storeState(ctx, in, d)
 	switch {
 	case controller.Refused(err): // This comes first: a webhook may deny with any status code, also 404 and 409.
-		about := state
-		if about == nil {
-			about = newState(in) // Events may be about what could not be created.
-		}
 		message := "The API server refuses to store the StorageState, so its status is out of date: " + err.Error()
-		c.event(about, corev1.EventTypeWarning, eventNotWritten, message)
+		c.event(stateForEvents(in), corev1.EventTypeWarning, eventNotWritten, message)
 	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), controller.StateMissing(err, resource.String()):
 		err = controller.ErrOutdated
 	}
@@ -128,6 +124,14 @@ func newState(in Input) *migrationv1alpha1.StorageState {
 	}
 	state.Spec.Resource = migrationv1alpha1.GroupResource{Group: resource.Group, Resource: resource.Resource}
 	return state
+}
+
+// stateForEvents returns the state, or the one that a sync would create: events may be about what is not there.
+func stateForEvents(in Input) *migrationv1alpha1.StorageState {
+	if in.State == nil {
+		return newState(in)
+	}
+	return in.State
 }
 
 // maxDeletions is how many migrations one sync deletes. Whoever may create migrations may create thousands that are

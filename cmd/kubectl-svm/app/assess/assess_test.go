@@ -80,8 +80,6 @@ func TestWhatHappensNext(t *testing.T) {
 			"the trigger looks again", ""},
 		{"due again after a failure", "MigrationQueued", "", denied, nil, Wait, "MigrationQueued",
 			"the trigger creates a migration", ""},
-		{"the state is being deleted", "MigrationQueued", "", nil, func(s *state) { s.DeletionTimestamp = at(0) }, Act,
-			"MigrationQueued", "finalizers keep its StorageState, which is being deleted", ""},
 		{"waits for space", "MigrationQueued", "", in(migrationv1alpha1.MigrationWaiting, "AwaitingStorageSpace"), nil, Wait,
 			"MigrationQueued", "the migration waits: AwaitingStorageSpace", ""},
 		{"nobody has seen the migration", "MigrationQueued", "", &migration{}, nil, Wait, "MigrationQueued",

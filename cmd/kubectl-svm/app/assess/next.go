@@ -127,8 +127,6 @@ func (r *Resource) concludeQueued() {
 	switch m := r.Migration; {
 	case r.Reason == migrationv1alpha1.StateReasonObjectsExpire:
 		r.Next = "done when old objects have expired"
-	case (m == nil || m.Ended()) && r.State.DeletionTimestamp != nil:
-		r.awaitPerson("finalizers keep its StorageState, which is being deleted", "")
 	case m == nil || m.Ended():
 		r.Next = "the trigger creates a migration"
 	case m.Reason == migrationv1alpha1.MigrationReasonQueued:
