@@ -81,8 +81,8 @@ type Observation struct {
 	ServedVersions []string
 	// DefinedVersions are the versions of the CustomResourceDefinition, served or not.
 	DefinedVersions []string
-	// ContentSince is when this manager first saw the versions, schemas and conversion that the CustomResourceDefinition
-	// has now. No evidence shows whether a server uses its schemas already.
+	// ContentSince is when this manager first saw the content that the CustomResourceDefinition has now: see
+	// Definition.Content. No evidence shows whether a server uses its schemas already.
 	ContentSince time.Time
 	// DefinitionCount is how many CustomResourceDefinitions the cluster has, if the resource is custom.
 	DefinitionCount int

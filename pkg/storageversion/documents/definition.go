@@ -72,17 +72,8 @@ type DefinitionVersion struct {
 	Schema  schemaSum `json:"schema,omitzero"`
 	// Subresources says whether the status has a resource of its own, through which objects may be rewritten.
 	Subresources struct {
-		Status present `json:"status,omitzero"`
+		Status json.RawMessage `json:"status,omitempty"`
 	} `json:"subresources,omitzero"`
-}
-
-// present is true if the document has the field, whatever its value.
-type present bool
-
-// UnmarshalJSON takes any value but null.
-func (p *present) UnmarshalJSON(value []byte) error {
-	*p = string(value) != "null"
-	return nil
 }
 
 // schemaSum differs if the JSON of two schemas differs. Schemas are too large to be kept.
