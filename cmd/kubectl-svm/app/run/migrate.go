@@ -43,8 +43,6 @@ const (
 	lookInterval = 500 * time.Millisecond
 	// maxLines is how many events wait to be printed.
 	maxLines = 100
-
-	toContinue = "To continue, run the same command with --resume"
 )
 
 // errNotSaved is why a run ends whose progress cannot be saved any more.
@@ -127,7 +125,7 @@ func (o *Options) saver(stop context.CancelCauseFunc) func(*migrationv1alpha1.St
 	return func(m *migrationv1alpha1.StorageVersionMigration) error {
 		err := files{o.StateDir}.save(m)
 		if err != nil {
-			err = fmt.Errorf("%w\nSo %w. Make room in --state-dir, or make it writable. %s", err, errNotSaved, toContinue)
+			err = fmt.Errorf("%w\nSo %w. Make room in --state-dir, or make it writable", err, errNotSaved)
 			stop(err)
 		}
 		return err
@@ -178,19 +176,24 @@ func (o *Options) follow(ctx context.Context, stored *store, lines <-chan string
 // conclude prints how each migration has ended.
 func (o *Options) conclude(ctx context.Context, ended []migrationv1alpha1.StorageVersionMigration) error {
 	unfinished, open := o.printEnded(ended)
-	next := toContinue
-	if len(open) < len(ended) {
-		next += ", and name only what has not succeeded: " + strings.Join(open, " ")
-	}
 	switch {
 	case unfinished && cli.TimedOut(ctx):
-		return cli.Timeout("--timeout has passed. %s", next)
+		return cli.Timeout("--timeout has passed. %s", toContinue(ended, open))
 	case unfinished:
-		return fmt.Errorf("interrupted. %s", next)
+		return fmt.Errorf("interrupted. %s", toContinue(ended, open))
 	case len(open) > 0:
 		return cli.NotSafe()
 	}
 	return nil
+}
+
+// toContinue tells how to go on with the migrations that have not succeeded.
+func toContinue(ended []migrationv1alpha1.StorageVersionMigration, open []string) string {
+	const resume = "To continue, run the same command with --resume"
+	if len(open) == len(ended) {
+		return resume
+	}
+	return resume + ", and name only what has not succeeded: " + strings.Join(open, " ")
 }
 
 // printEnded prints how migrations have ended. It returns whether others have not, and the resources whose migration

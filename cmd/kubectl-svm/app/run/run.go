@@ -203,7 +203,10 @@ func (o *Options) run(ctx context.Context) error {
 	}
 	ended, err := o.migrate(ctx, migrations)
 	if err != nil {
-		o.printEnded(ended)
+		_, open := o.printEnded(ended)
+		if errors.Is(err, errNotSaved) {
+			err = fmt.Errorf("%w. %s", err, toContinue(ended, open))
+		}
 		return err
 	}
 	return o.conclude(ctx, ended)

@@ -158,7 +158,9 @@ func (r *Report) askNextRelease(ctx context.Context, client discovery.DiscoveryI
 
 // aboutSome takes back that it is safe to upgrade, because the person asked only about some resources.
 func (r *Report) aboutSome() {
-	r.NextRelease = nil
+	if r.NextRelease != nil && r.NextRelease.Reads == releases.Yes {
+		r.NextRelease = nil
+	}
 	r.Summary = saysNothingOfUpgrades(r.Summary) + " Before an upgrade, ask about all: kubectl svm status."
 }
 

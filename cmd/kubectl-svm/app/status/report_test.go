@@ -149,6 +149,9 @@ func TestNextRelease(t *testing.T) {
 		{"to come", "v1.37.1", both, false, "SOME It is not known whether Kubernetes 1.38 can read " +
 			"podgroups.scheduling.k8s.io, for example," + knows,
 			&NextRelease{"1.38", "not known", "podgroups.scheduling.k8s.io"}},
+		{"to come, and there are names", "v1.37.1", both, true, "SOME It is not known whether Kubernetes 1.38 can read " +
+			"podgroups.scheduling.k8s.io, for example," + knows + ask,
+			&NextRelease{"1.38", "not known", "podgroups.scheduling.k8s.io"}},
 		{"older than the data", "v1.31.4", both, false, "SOME It is not known whether Kubernetes 1.32 can read " +
 			"podgroups.scheduling.k8s.io, for example," + knows,
 			&NextRelease{"1.32", "not known", "podgroups.scheduling.k8s.io"}},
