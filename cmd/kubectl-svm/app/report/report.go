@@ -28,6 +28,7 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/preflight"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/verify"
@@ -35,8 +36,8 @@ import (
 )
 
 const (
-	long = `Print everything that a ticket about stored objects needs: what "kubectl svm preflight" finds, all
-StorageStates and migrations, and with --etcd-endpoints what "kubectl svm verify" counts.
+	long = `Print everything that a ticket about stored objects needs: whether a manager runs, what "kubectl svm preflight"
+finds, all StorageStates and migrations, and with --etcd-endpoints what "kubectl svm verify" counts.
 
 The report has no contents of objects. It names an object only if its rewrite is denied or fails, and then quotes the
 API server. Read the report before you share it.
@@ -61,6 +62,7 @@ type Report struct {
 	Time          metav1.Time        `json:"time"`
 	PluginVersion string             `json:"pluginVersion"`
 	ServerVersion string             `json:"serverVersion"`
+	Manager       assess.Manager     `json:"manager"`
 	Findings      preflight.Findings `json:"findings"`
 	States        []State            `json:"storageStates"`
 	Migrations    []Migration        `json:"storageVersionMigrations"`
@@ -146,8 +148,9 @@ func (o *Options) gather(ctx context.Context) *Report {
 	return r
 }
 
-// add adds the StorageStates and the migrations. It leaves out continue tokens, which name objects.
+// add adds the manager, the StorageStates and the migrations. It leaves out continue tokens, which name objects.
 func (r *Report) add(snapshot *preflight.Snapshot) {
+	r.Manager = snapshot.Manager
 	for i := range snapshot.States {
 		s := &snapshot.States[i]
 		r.States = append(r.States, State{s.Name, s.Spec, s.Status})

@@ -24,10 +24,20 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/preflight"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/verify"
 	"sigs.k8s.io/svm-controller-manager/pkg/stored"
 )
+
+// TestManager wants to know whether a manager runs, and whether the fence stands.
+func TestManager(t *testing.T) {
+	want := assess.Manager{Running: true, Message: "b leads.", Fence: "The fence is missing."}
+	r := &Report{}
+	if r.add(&preflight.Snapshot{Manager: want}); r.Manager != want {
+		t.Errorf("the report has %+v", r.Manager)
+	}
+}
 
 // TestTokens wants no continue tokens, which name objects.
 func TestTokens(t *testing.T) {
