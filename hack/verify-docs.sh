@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fails if docs/flags.md or docs/kubectl-svm.md is not what the commands say, if links between documents or the reasons
-# in docs/operations.md are wrong, or if lines of documents or scripts are too long.
+# Fails if docs/flags.md or docs/kubectl-svm.md is not what the commands say, if links between documents, the reasons in
+# docs/operations.md or the codes in docs/preflight.md are wrong, or if lines of documents or scripts are too long.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # As everything but the race detector is built, so that packages are compiled once.

@@ -77,6 +77,9 @@ func TestMissingFiles(t *testing.T) {
 func TestCodeIn(t *testing.T) {
 	const content = "| a | `Not` |\n\n| reason | of |\n| --- | --- |\n| `Failed`, `One`, `Two` | `Other` |\n" +
 		"| `Three` |\ntext\n| `No` |\n"
+	if found := codeIn("## A\n### One\n#### B\n### Two\n", "###"); !slices.Equal(found, []string{"One", "Two"}) {
+		t.Errorf("found the headings %q", found)
+	}
 	if found := codeIn(content, "| reason |"); !slices.Equal(found, []string{"One", "Two", "Three"}) {
 		t.Errorf("found %q", found)
 	}

@@ -14,8 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Doccheck fails if documents are not true: if a link between two of them leads nowhere, or if docs/operations.md does
-// not have exactly those reasons of conditions and events that the program writes. Its arguments are the documents.
+// Doccheck fails if documents are not true: if a link between two of them leads nowhere, if docs/operations.md does not
+// have exactly those reasons of conditions and events that the manager writes, or docs/preflight.md not exactly those
+// codes that kubectl svm preflight prints. Its arguments are the documents.
 package main
 
 import (

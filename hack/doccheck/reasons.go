@@ -33,9 +33,11 @@ const handbook = "docs/operations.md"
 
 const wellKnown = "staging/src/sigs.k8s.io/svm-api/migration/v1alpha1/wellknown.go"
 
-// reference is a table of the handbook, and the constants that it has to have.
+// reference is a table or the headings of a document, and the constants that these have to have.
 type reference struct {
-	// header begins the first line of the table. The first column has the reasons.
+	document string
+	// header begins the first line of the table, whose first column has the reasons. If it begins with #, it begins each
+	// heading, which is a reason.
 	header string
 	// file and prefix tell the constants. Their values are the reasons.
 	file, prefix string
@@ -44,32 +46,44 @@ type reference struct {
 }
 
 var references = []reference{
-	{header: "| reason in a StorageState |", file: wellKnown, prefix: "StateReason"},
-	{header: "| condition, reason |", file: wellKnown, prefix: "MigrationReason", left: []string{"Finished"}},
-	{header: "| reason on a StorageState |", file: "pkg/controller/svmtrigger/decide_events.go", prefix: "event"},
-	{header: "| reason on a migration |", file: "pkg/controller/svmigrator/conditions.go", prefix: "Event"},
+	{document: handbook, header: "| reason in a StorageState |", file: wellKnown, prefix: "StateReason"},
+	{
+		document: handbook, header: "| condition, reason |", file: wellKnown, prefix: "MigrationReason",
+		left: []string{"Finished"},
+	},
+	{
+		document: handbook, header: "| reason on a StorageState |", file: "pkg/controller/svmtrigger/decide_events.go",
+		prefix: "event",
+	},
+	{
+		document: handbook, header: "| reason on a migration |", file: "pkg/controller/svmigrator/conditions.go",
+		prefix: "Event",
+	},
+	{
+		document: "docs/preflight.md", header: "###", file: "cmd/kubectl-svm/app/preflight/finding.go", prefix: "Code",
+	},
 }
 
-// check describes each reason that the table lacks, or that no constant has.
+// check describes each reason that the document lacks, or that no constant has.
 func (r *reference) check() (wrong []string, err error) {
 	constants, err := stringConstants(r.file, r.prefix)
 	if err != nil {
 		return nil, err
 	}
-	content, err := os.ReadFile(handbook)
+	content, err := os.ReadFile(r.document)
 	if err != nil {
 		return nil, err
 	}
 	documented := codeIn(string(content), r.header)
 	for _, reason := range constants {
 		if !slices.Contains(documented, reason) && !slices.Contains(r.left, reason) {
-			wrong = append(wrong, fmt.Sprintf("%s: the table %q lacks %s, a constant in %s", handbook, r.header, reason, r.file))
+			wrong = append(wrong, fmt.Sprintf("%s: %q lacks %s, a constant in %s", r.document, r.header, reason, r.file))
 		}
 	}
 	for _, reason := range documented {
 		if !slices.Contains(constants, reason) {
-			wrong = append(wrong, fmt.Sprintf("%s: the table %q has %s, which is no constant in %s", handbook, r.header, reason,
-				r.file))
+			wrong = append(wrong,
+				fmt.Sprintf("%s: %q has %s, which is no constant in %s", r.document, r.header, reason, r.file))
 		}
 	}
 	return wrong, nil
@@ -104,10 +118,13 @@ var (
 	types  = []string{"Waiting", "Running", "Succeeded", "Failed", "Migrated", "Agreed"}
 )
 
-// codeIn returns the reasons in the first column of the tables that begin with a header.
+// codeIn returns the reasons in the first column of the tables that begin with a header, or the headings that do.
 func codeIn(content, header string) (found []string) {
 	inside := false
 	for line := range strings.Lines(content) {
+		if heading, is := strings.CutPrefix(line, header+" "); is && header[0] == '#' {
+			found = append(found, strings.TrimSpace(heading))
+		}
 		inside = strings.HasPrefix(line, header) || inside && strings.HasPrefix(line, "|")
 		cells := strings.Split(line, "|")
 		if !inside || len(cells) < 2 {
