@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -68,7 +69,7 @@ func (c *clients) connect(ctx context.Context, address string, direct bool) (*co
 		return nil, err
 	}
 	through := utilnet.SetTransportDefaults(&http.Transport{
-		TLSClientConfig: tlsConfig, Proxy: config.Proxy, DialContext: dial,
+		TLSClientConfig: tlsConfig, Proxy: config.Proxy, DialContext: dial, DisableCompression: config.DisableCompression,
 	})
 	if proxy := through.Proxy; proxy != nil { // NewClientConn would ask it about the host without the port.
 		through.Proxy = func(*http.Request) (*url.URL, error) { return proxy(&http.Request{URL: to}) }
@@ -84,7 +85,7 @@ func (c *clients) connect(ctx context.Context, address string, direct bool) (*co
 			end()
 		}
 	})
-	transport, err := rest.HTTPWrappersForConfig(config, conn)
+	transport, err := rest.HTTPWrappersForConfig(config, wholeAnswers{conn})
 	if err == nil {
 		one.reader, err = newReader(at, &http.Client{Transport: transport})
 	}
@@ -121,4 +122,22 @@ func readStart(ctx context.Context, from documents.Reader) (string, error) {
 func isLasting(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || errors.Is(err, errNoStart) ||
 		errors.Is(err, proto.Error)
+}
+
+// wholeAnswers reads each answer of HTTP/1 to its end before it closes the body. Otherwise the connection would end.
+type wholeAnswers struct{ http.RoundTripper }
+
+func (w wholeAnswers) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := w.RoundTripper.RoundTrip(request)
+	if err == nil && response.ProtoMajor == 1 {
+		response.Body = wholeBody{response.Body}
+	}
+	return response, err
+}
+
+type wholeBody struct{ io.ReadCloser }
+
+func (b wholeBody) Close() error {
+	_, err := io.Copy(io.Discard, b.ReadCloser) // The context of the request bounds it.
+	return errors.Join(err, b.ReadCloser.Close())
 }

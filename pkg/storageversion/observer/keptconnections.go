@@ -26,6 +26,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/retry"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
@@ -36,6 +37,9 @@ const keepAliveInterval = time.Minute
 
 // keepAliveTimeout bounds that request. By default, a busy API server lets a request wait for 15 s.
 const keepAliveTimeout = 30 * time.Second
+
+// shortLife is how long after its begin the end of a connection causes a look at the earliest.
+const shortLife = 5 * time.Second
 
 // keptConnection is a connection that is kept.
 type keptConnection struct {
@@ -110,6 +114,7 @@ func (k *keptConnections) find(name string) *keptConnection {
 // keep keeps a connection until it ends.
 func (k *keptConnections) keep(ctx context.Context, name string, kept *keptConnection) {
 	k.byName.Store(name, kept)
+	began := k.clock.Now()
 	k.keepers.Go(func() {
 		defer utilruntime.HandleCrashWithContext(ctx)
 		k.awaitEnd(ctx, kept)
@@ -117,7 +122,10 @@ func (k *keptConnections) keep(ctx context.Context, name string, kept *keptConne
 		if ctx.Err() == nil {
 			klog.FromContext(ctx).V(2).Info("The connection to an API server ended, so it may be restarting", "address", name,
 				"version", kept.who.Version, "started", kept.who.Started)
-			k.lose(name, kept)
+			// A proxy may end each connection at once, and each look makes another one.
+			if k.lose(name, kept) && retry.Sleep(ctx, k.clock, shortLife-k.clock.Since(began)) {
+				k.serversChanged.raise()
+			}
 		}
 	})
 }
@@ -145,10 +153,11 @@ func (k *keptConnections) awaitEnd(ctx context.Context, kept *keptConnection) {
 	}
 }
 
-// lose reports once that a connection ended.
-func (k *keptConnections) lose(name string, kept *keptConnection) {
-	if k.byName.CompareAndDelete(name, kept) {
-		k.update(func(now time.Time) storageversion.Changes { return k.ledger.ConnectionLost(now, name) })
-		k.serversChanged.raise()
+// lose tells the Ledger that a connection ended. It returns false if the process of that name has another one by now.
+func (k *keptConnections) lose(name string, kept *keptConnection) bool {
+	if !k.byName.CompareAndDelete(name, kept) {
+		return false
 	}
+	k.update(func(now time.Time) storageversion.Changes { return k.ledger.ConnectionLost(now, name) })
+	return true
 }

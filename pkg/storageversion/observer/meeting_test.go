@@ -106,8 +106,10 @@ func writeMetrics(w http.ResponseWriter, started time.Time) {
 			{Counter: &dto.Counter{Value: ptr.To(1.0), CreatedTimestamp: created}},
 		}}
 	}
-	for _, name := range []string{"aggregator_total", startMetric, "workqueue_total"} {
-		if _, err := protodelim.MarshalTo(w, counter(name)); err != nil {
+	rest := counter("workqueue_total")
+	rest.Help = ptr.To(strings.Repeat("a busy server has megabytes of metrics ", 1e5))
+	for _, family := range []*dto.MetricFamily{counter("aggregator_total"), counter(startMetric), rest} {
+		if _, err := protodelim.MarshalTo(w, family); err != nil {
 			panic(http.ErrAbortHandler) // The client has gone.
 		}
 	}
