@@ -165,6 +165,14 @@ func (p *discoveryPoller) countMet() int {
 	return len(p.ledger.Living())
 }
 
+// meetAnew has a look taken, because not all servers behind the addresses that they share could be met any more.
+func (p *discoveryPoller) meetAnew() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.allMet = false
+	p.serversChanged.raise()
+}
+
 // checkCanAsk returns an error if a server lives that nobody can ask at these addresses: servers share them, and were
 // not met there, or the server is not ready. Another process may also answer in its place.
 func (p *discoveryPoller) checkCanAsk(addresses []string) error {

@@ -55,6 +55,11 @@ var watchBackoff = wait.Backoff{
 	Duration: 500 * time.Millisecond, Factor: 2, Steps: 10, Cap: 4 * time.Second, Jitter: 0.25,
 }
 
+// listBackoff is for watches that end at once, or are refused, after everything was listed.
+var listBackoff = wait.Backoff{
+	Duration: 500 * time.Millisecond, Factor: 2, Steps: 10, Cap: time.Minute, Jitter: 0.25,
+}
+
 // watchable is what can be listed and watched.
 type watchable interface {
 	runtime.Object
@@ -84,6 +89,8 @@ type source struct {
 
 	// revision is the highest revision of any delta.
 	revision int64
+	// listedAgain says that the last attempt to follow the source listed everything.
+	listedAgain bool
 	// listed is closed after the first list was applied.
 	listed chan struct{}
 	// names are those of the objects that exist. They outlive a watch: a name that the next list lacks was deleted.
@@ -121,12 +128,20 @@ func follow[T watchable](
 		cache.ReflectorOptions{Name: from.resource, Logger: &logger, Clock: clk})
 	reflector.WatchListPageSize = pageSize
 
-	for delay := watchBackoff.DelayWithReset(clk, steadyAfter); ; {
+	watchDelay := watchBackoff.DelayWithReset(clk, steadyAfter)
+	listDelay := listBackoff.DelayWithReset(clk, listBackoff.Cap+2*steadyAfter)
+	for {
+		began := clk.Now()
+		from.listedAgain = false
 		err := reflector.ListAndWatchWithContext(ctx)
 		if err != nil && ctx.Err() == nil {
 			lw.failed(ctx, err)
 		}
-		if !retry.Sleep(ctx, clk, delay()) {
+		delay := watchDelay()
+		if from.listedAgain && clk.Since(began) < steadyAfter {
+			delay = listDelay()
+		}
+		if !retry.Sleep(ctx, clk, delay) {
 			return
 		}
 	}
@@ -264,7 +279,7 @@ func (s *store[T]) Replace(objects []any, resourceVersion string) error {
 		names.Insert(typed.GetObjectMeta().GetName())
 	}
 	d.gone = s.source.names.Difference(names).UnsortedList()
-	s.source.names = names
+	s.source.names, s.source.listedAgain = names, true
 	s.emit(d)
 	if d.first {
 		close(s.source.listed)

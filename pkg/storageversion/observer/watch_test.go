@@ -228,13 +228,17 @@ func TestBrokenWatchesAreNoHotLoop(t *testing.T) {
 	s.change(func() { c.put("a", object{}); c.broken = true })
 	clk := clocktesting.NewFakeClock(noon)
 	f := startFollower(t, s, clk)
-	for lists := 1; lists <= 3; lists++ {
+	for lists := 1; lists <= 10; lists++ {
 		f.saw(t, "list a")
 		waits(t, clk)
 		if got := s.count(definitionsPath); got != lists {
 			t.Errorf("%d lists, want %d", got, lists)
 		}
-		clk.Step(watchBackoff.Cap * 2)
+		if lists == 10 {
+			clk.Step(listBackoff.Cap / 2)
+			waits(t, clk) // Each of them lists everything.
+		}
+		clk.Step(listBackoff.Cap * 2)
 	}
 }
 
