@@ -29,6 +29,7 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/protobuf/encoding/protodelim"
+	"google.golang.org/protobuf/encoding/protowire"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -36,8 +37,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// maxDrain bounds how much of the rest of an answer is read, so that its connection can be used again.
-const maxDrain = 64 << 10
+// nameTag is how the name of a metric family begins.
+var nameTag = byte(protowire.EncodeTag(1, protowire.BytesType))
 
 // AsMetadata and AsMetadataList, behind a content type in an Accept header, ask for the metadata of objects alone.
 const (
@@ -113,24 +114,39 @@ func (r Reader) Families(ctx context.Context, names ...string) (map[string]*dto.
 		return nil, fmt.Errorf("getting /metrics: %w", err)
 	}
 	defer func() { _ = body.Close() }()
-	reader, unlimited := bufio.NewReader(body), protodelim.UnmarshalOptions{MaxSize: -1}
-	families, last := map[string]*dto.MetricFamily{}, slices.Max(names)
+	reader, families, last := bufio.NewReader(body), map[string]*dto.MetricFamily{}, slices.Max(names)
 	for {
-		family := &dto.MetricFamily{}
-		if err := unlimited.UnmarshalFrom(reader, family); errors.Is(err, io.EOF) {
+		family, err := readFamily(reader, names)
+		switch {
+		case errors.Is(err, io.EOF):
 			return families, nil
-		} else if err != nil {
+		case err != nil:
 			return nil, fmt.Errorf("getting /metrics: %w", err)
-		}
-		if slices.Contains(names, family.GetName()) {
+		case slices.Contains(names, family.GetName()):
 			families[family.GetName()] = family
 		}
 		if family.GetName() >= last {
-			// The connection can be used again if the answer was read to its end.
-			_, _ = io.CopyN(io.Discard, reader, maxDrain)
 			return families, nil
 		}
 	}
+}
+
+// readFamily reads the next metric family. It skips all but the name of a family that has none of the names: decoded, a
+// histogram of a busy server takes megabytes. The error is io.EOF if there is no next one.
+func readFamily(reader *bufio.Reader, names []string) (*dto.MetricFamily, error) {
+	head, _ := reader.Peek(1024) // The name is the first field, and shorter.
+	size, n := protowire.ConsumeVarint(head)
+	if field := head[max(0, n):]; n > 0 && len(field) > 0 && field[0] == nameTag {
+		if name, _ := protowire.ConsumeString(field[1:]); name != "" && !slices.Contains(names, name) {
+			_, err := reader.Discard(n + int(size))
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return &dto.MetricFamily{Name: &name}, err
+		}
+	}
+	family := &dto.MetricFamily{}
+	return family, protodelim.UnmarshalOptions{MaxSize: -1}.UnmarshalFrom(reader, family)
 }
 
 // Versions returns the versions at which a group is served, the preferred one first.

@@ -123,17 +123,20 @@ func TestMetricFamilies(t *testing.T) {
 		until[name] = body.Len()
 	}
 	families := body.String()
+	const broken = "\x0a\x0a\x06others\xff\xff" // What follows the name is no protobuf.
 	for name, test := range map[string]struct {
 		body     string
 		families []string
 		err      error
 	}{
-		"both":             {body: families + "\x01\x00no family", families: []string{"a-wanted", "wanted"}},
-		"one of them":      {body: families[until["a-wanted"]:] + "\x01\x00no family", families: []string{"wanted"}},
-		"another one":      {body: families[:until["others"]], families: []string{"a-wanted"}},
-		"no family at all": {},
-		"cut short":        {body: families[:len(families)-1], err: io.ErrUnexpectedEOF},
-		"plain text":       {body: "# HELP wanted [STABLE] A text that somebody wrote.\nwanted 1\n", err: proto.Error},
+		"both":                {body: families + "\x01\x00no family", families: []string{"a-wanted", "wanted"}},
+		"one of them":         {body: families[until["a-wanted"]:] + "\x01\x00no family", families: []string{"wanted"}},
+		"another one":         {body: families[:until["others"]], families: []string{"a-wanted"}},
+		"one that is skipped": {body: broken + families, families: []string{"a-wanted", "wanted"}},
+		"cut in one of these": {body: broken[:len(broken)-1], err: io.ErrUnexpectedEOF},
+		"no family at all":    {},
+		"cut short":           {body: families[:len(families)-1], err: io.ErrUnexpectedEOF},
+		"plain text":          {body: "# HELP wanted [STABLE] A text that somebody wrote.\nwanted 1\n", err: proto.Error},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
