@@ -29,6 +29,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -74,6 +75,9 @@ const (
 	mebibyte = 1 << 20
 )
 
+// spaceDelays are between readings of a pause that ends when an API server reports the size.
+var spaceDelays = wait.Backoff{Duration: spaceRetry, Factor: 2, Steps: 5, Cap: time.Minute}
+
 var errNoSize = errors.New("the metrics lack " + sizeMetric)
 
 // space pauses all migrations when the database file of an etcd has grown too much.
@@ -103,6 +107,10 @@ type spacePause struct {
 	why Decision
 	// full means that a file has grown too much, or would. Any other pause ends when an API server reports the size.
 	full bool
+	// readFrom is when the sizes are read again, unless it is full. An API server that is slow to report them must not be
+	// asked all the time.
+	readFrom time.Time
+	delays   wait.Backoff
 	// revision is the revision of etcd after the pause had begun, or empty while it is not known. The pause ends when etcd
 	// has been compacted at a later revision.
 	revision string
@@ -247,7 +255,7 @@ func (s *space) read(ctx context.Context) {
 // startPause starts a pause, logs why, and ends all runs. The caller holds s.mu.
 func (s *space) startPause(p *spacePause) {
 	s.logger.Info("All migrations pause", "reason", p.why.Message)
-	s.pause = p
+	s.pause, p.delays = p, spaceDelays
 	s.stopRuns()
 }
 
@@ -280,8 +288,10 @@ func (s *space) tryResume(ctx context.Context) {
 	s.mu.Unlock()
 	switch {
 	case p == nil:
-	case !p.full:
+	case !p.full && !s.env.clock.Now().Before(p.readFrom):
 		s.read(ctx)
+		p.readFrom = s.env.clock.Now().Add(p.delays.Step())
+	case !p.full:
 	case s.checkCompacted(ctx, p) && retry.Sleep(ctx, s.env.clock, spaceRetry): // Meanwhile etcd frees the pages.
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -134,6 +134,24 @@ func TestFirstReadings(t *testing.T) {
 	}
 }
 
+// TestSlowReadings has API servers that never report a size. They are asked less and less often.
+func TestSlowReadings(t *testing.T) {
+	told := tell(t, reply{code: http.StatusServiceUnavailable})
+	clk := testingclock.NewFakeClock(time.Now())
+	e := &environment{observer: told, clock: clk}
+	e.options.MaxStorageGrowth = mebibyte
+	s := newSpace(klog.Background(), e, func() {})
+	s.mayBegin(t.Context())
+	told.asked = 0
+	for range time.Hour / spaceRetry {
+		s.tryResume(t.Context())
+		clk.Step(spaceRetry)
+	}
+	if s.paused() == nil || told.asked < 50 || told.asked > 70 {
+		t.Errorf("the servers were asked %d times in an hour, and the pause is %v", told.asked, s.paused())
+	}
+}
+
 func TestSizesThatServersTell(t *testing.T) {
 	ofWidgets := func(name string, value float64) *dto.MetricFamily {
 		return &dto.MetricFamily{Name: &name, Type: dto.MetricType_GAUGE.Enum(), Metric: []*dto.Metric{{
