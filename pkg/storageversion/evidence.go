@@ -87,12 +87,13 @@ func (s *Sighting) IsRecordedAs(recorded migrationv1alpha1.StorageEvidence) bool
 	return s.Evidence.FirstObservedTime.Equal(recorded.FirstObservedTime) && SameEvidence(s.Evidence, recorded)
 }
 
-// ChangedServer reports whether an aggregated server took the resource over or handed it over since evidence was
-// recorded, or whether an aggregated server that the record lacks has it now. Then the objects may be in another
-// storage. The address of an aggregated server begins with that of its Service.
+// ChangedServer reports whether others serve the resource than when evidence was recorded, or whether an aggregated
+// server that the record lacks has it now. Then the objects may be in another storage. A source of a later release,
+// which this one does not know, may stand for any server. The address of an aggregated server begins with that of its
+// Service.
 func ChangedServer(recorded, now migrationv1alpha1.StorageEvidence) bool {
 	if !fromAggregated(recorded) || !fromAggregated(now) {
-		return fromAggregated(recorded) != fromAggregated(now)
+		return recorded.Source != now.Source && !(FromKubeAPIServers(recorded) && FromKubeAPIServers(now))
 	}
 	server := func(e migrationv1alpha1.EndpointEvidence) string {
 		service, _, _ := strings.Cut(e.Address, "/apis/")

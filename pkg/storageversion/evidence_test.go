@@ -23,6 +23,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -163,6 +164,39 @@ func TestServerWithoutALease(t *testing.T) {
 		last, _ := lastOf(s.Observe(s.now, deployments).Sightings)
 		if got := Durable(last.Evidence); got != durable {
 			t.Errorf("%d servers, of which one has a Lease: durable is %v", documents, got)
+		}
+	}
+}
+
+// TestChangedServer wants a record of a source that this release does not know to stand for other servers.
+func TestChangedServer(t *testing.T) {
+	from := func(source migrationv1alpha1.EvidenceSource, services ...string) migrationv1alpha1.StorageEvidence {
+		evidence := migrationv1alpha1.StorageEvidence{Source: source}
+		for _, service := range services {
+			evidence.Endpoints = append(evidence.Endpoints, endpoint(service, schema.GroupVersion{Version: "v1"}, appsV1))
+		}
+		return evidence
+	}
+	const (
+		aggregated = migrationv1alpha1.EvidenceFromAggregatedDiscovery
+		definition = migrationv1alpha1.EvidenceFromCustomResourceDefinition
+		published  = migrationv1alpha1.EvidenceFromStorageVersion
+		discovered = migrationv1alpha1.EvidenceFromServerDiscovery
+	)
+	for name, test := range map[string]struct {
+		recorded, now migrationv1alpha1.StorageEvidence
+		want          bool
+	}{
+		"the same service":            {from(aggregated, "a", "b"), from(aggregated, "b"), false},
+		"another service":             {from(aggregated, "a"), from(aggregated, "b"), true},
+		"a definition":                {from(definition), from(definition), false},
+		"a server took it over":       {from(definition), from(aggregated, "a"), true},
+		"a server handed it over":     {from(aggregated, "a"), from(discovered), true},
+		"servers began to publish":    {from(discovered), from(published), false},
+		"a source of a later release": {from("Keys"), from(definition), true},
+	} {
+		if got := ChangedServer(test.recorded, test.now); got != test.want {
+			t.Errorf("%s: %t, want %t", name, got, test.want)
 		}
 	}
 }
