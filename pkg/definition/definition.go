@@ -100,7 +100,7 @@ func Check(
 		if !slices.Contains(node.Kinds, group.WithKind(wanted.Kind)) {
 			continue
 		}
-		if missing := ofRelease[wanted.Kind].missingIn(node); missing != "" {
+		if missing := ofRelease[group.WithKind(wanted.Kind)].missingIn(node); missing != "" {
 			return Another, missing, nil
 		}
 		return Fits, "", nil
@@ -132,18 +132,20 @@ func (n node) missingIn(other node) string {
 	return ""
 }
 
-// ofThisRelease returns the schemas of the definitions of this release by kind.
-var ofThisRelease = sync.OnceValues(func() (map[string]node, error) {
+// ofThisRelease returns the schemas of the definitions of this release.
+var ofThisRelease = sync.OnceValues(func() (map[schema.GroupVersionKind]node, error) {
 	manifests, err := crds.Manifests()
 	if err != nil {
 		return nil, err
 	}
-	schemas := map[string]node{}
+	schemas := map[schema.GroupVersionKind]node{}
 	for _, manifest := range manifests {
 		var definition struct {
 			Spec struct {
+				Group    string
 				Names    struct{ Kind string }
 				Versions []struct {
+					Name   string
 					Schema struct{ OpenAPIV3Schema node }
 				}
 			}
@@ -152,7 +154,8 @@ var ofThisRelease = sync.OnceValues(func() (map[string]node, error) {
 			return nil, fmt.Errorf("decoding %s: %w", manifest.FileName, err)
 		}
 		for _, version := range definition.Spec.Versions {
-			schemas[definition.Spec.Names.Kind] = version.Schema.OpenAPIV3Schema
+			group := schema.GroupVersion{Group: definition.Spec.Group, Version: version.Name}
+			schemas[group.WithKind(definition.Spec.Names.Kind)] = version.Schema.OpenAPIV3Schema
 		}
 	}
 	return schemas, nil
