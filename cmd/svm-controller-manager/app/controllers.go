@@ -228,6 +228,27 @@ func (r *runner) runController(ctx context.Context, d ControllerDescriptor) erro
 	return fmt.Errorf("running controller %q: %w", d.Name, err)
 }
 
+// checkNeeds fails the readiness checks of a standby until the API server serves what its controllers need, or until
+// ctx ends. So the rollout of a release whose definitions are missing stops at its first Pod, while an instance leads
+// that can work.
+func (m *manager) checkNeeds(ctx context.Context) {
+	for _, d := range m.selected {
+		for _, need := range d.Needs {
+			if need.Optional {
+				continue
+			}
+			check := checkName(d, need)
+			m.health.missing.Store(check, nil)
+			go func() {
+				logger := klog.FromContext(ctx).WithName(d.Name)
+				if waitForNeed(klog.NewContext(ctx, logger), m.Client.Discovery(), need) == nil {
+					m.health.missing.Delete(check)
+				}
+			}()
+		}
+	}
+}
+
 // makeController makes a controller and starts the informers that it asked for. All controllers share these, so they
 // run with informerCtx, whose logger names no controller.
 func (r *runner) makeController(ctx, informerCtx context.Context, d ControllerDescriptor) (Controller, error) {

@@ -64,7 +64,7 @@ func (h *health) liveness() []healthz.HealthChecker {
 	return []healthz.HealthChecker{healthz.PingHealthz, h.lease}
 }
 
-// readiness fails while the manager could not work if it led. A standby is ready.
+// readiness fails while the manager could not work if it led.
 func (h *health) readiness() []healthz.HealthChecker {
 	checks := append(h.liveness(), healthz.NamedCheck("kube-apiserver", func(*http.Request) error {
 		select {

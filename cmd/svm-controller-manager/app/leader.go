@@ -43,12 +43,12 @@ func (m *manager) fenceLabel() string {
 	return string(m.fence.State())
 }
 
-// lead waits for the lease and then runs the controllers, until the lease is lost or ctx ends.
+// lead waits for the lease, calls leads and runs the controllers, until the lease is lost or ctx ends.
 //
 // It gives the lease back only after the controllers have ended, because the next leader starts the moment the lease is
 // free. If they do not end in time, or if the lease was lost, or acquired in the moment in which ctx ended, it leaves
 // the lease to expire. The term then refuses the writes of whatever still runs.
-func (m *manager) lead(ctx context.Context) error {
+func (m *manager) lead(ctx context.Context, leads func()) error {
 	election := m.Generic.LeaderElection
 	hostname, err := os.Hostname()
 	if err != nil {
@@ -67,16 +67,16 @@ func (m *manager) lead(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("setting up the lease %s/%s: %w", election.ResourceNamespace, election.ResourceName, err)
 	}
-	period := election.RetryPeriod.Duration
 	lock := &termLock{
 		LeaseLock: lease.(*resourcelock.LeaseLock), // Validation allows no other type of lock.
-		term:      term, retryPeriod: period, stopElection: stopElection, fenceLabel: m.fenceLabel,
+		term:      term, retryPeriod: election.RetryPeriod.Duration, stopElection: stopElection, fenceLabel: m.fenceLabel,
 	}
 	runEnded := make(chan error, 1)
 	onStartedLeading := func(leading context.Context) {
 		leading, cancel := context.WithCancel(leading)
 		defer cancel()
 		defer context.AfterFunc(ctx, cancel)()
+		leads()
 		runEnded <- lock.afterRun(ctx, m.runControllers(leading, term))
 		stopElection()
 	}
@@ -85,7 +85,7 @@ func (m *manager) lead(ctx context.Context) error {
 		Lock:            lock,
 		LeaseDuration:   election.LeaseDuration.Duration,
 		RenewDeadline:   election.RenewDeadline.Duration,
-		RetryPeriod:     period,
+		RetryPeriod:     election.RetryPeriod.Duration,
 		ReleaseOnCancel: true, // termLock refuses a release that comes too early.
 		Callbacks:       leaderelection.LeaderCallbacks{OnStartedLeading: onStartedLeading, OnStoppedLeading: func() {}},
 	})

@@ -140,7 +140,10 @@ func (m *manager) run(ctx context.Context) error {
 	if !m.Generic.LeaderElection.LeaderElect {
 		return m.runControllers(ctx, nil)
 	}
-	return m.lead(ctx)
+	standby, leads := context.WithCancel(ctx)
+	defer leads()
+	m.checkNeeds(standby)
+	return m.lead(ctx, leads)
 }
 
 // selectControllers returns the controllers that --controllers and the feature gates leave, ordered by name.

@@ -19,13 +19,16 @@ package app
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/component-base/version"
 	"k8s.io/utils/clock"
 
+	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
 	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 	"sigs.k8s.io/svm-controller-manager/pkg/retry"
 )
@@ -101,7 +104,9 @@ func (l *termLock) renew(
 	if l.term.lost() {
 		return errTermOver
 	}
-	l.Labels = map[string]string{fence.Label: l.fenceLabel()}
+	// The value of a label has no plus sign, which begins the build in a version.
+	release := strings.ReplaceAll(version.Get().GitVersion, "+", "_")
+	l.Labels = map[string]string{fence.Label: l.fenceLabel(), names.VersionLabel: release}
 	request, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(l.retryPeriod, cancel) })()

@@ -28,6 +28,9 @@ package names
 // Manager is the name of the binary, of its leader election lease, of its event source and of its user agent.
 const Manager = "svm-controller-manager"
 
+// VersionLabel is on the Lease of the leader. Its value is the version of the leader.
+const VersionLabel = "app.kubernetes.io/version"
+
 // Canonical names of controllers.
 const (
 	StorageVersionGarbageCollectorController = "storageversion-garbage-collector-controller"

@@ -27,6 +27,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
 	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
@@ -78,7 +79,8 @@ func testLeadership(t *testing.T, cp *controlplane.ControlPlane) {
 		}
 		observer := startManager(t, cp, framework.Manager, "observer", "--controllers="+gcController)
 		eventually(t, soon, "it leads", func() bool { return observer.runs(t, cp, gcController) })
-		if labels := lease(t.Context(), c, managerLease).Labels; labels[fence.Label] != "" {
+		labels := lease(t.Context(), c, managerLease).Labels
+		if labels[fence.Label] != "" || !strings.HasPrefix(labels[names.VersionLabel], "v") {
 			t.Errorf("the labels of the lease are %v", labels)
 		}
 		framework.StopManager(t, observer.Process)

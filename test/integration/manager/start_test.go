@@ -306,7 +306,21 @@ func testPlugin(t *testing.T, cp *controlplane.ControlPlane) {
 		t.Errorf("/readyz answers %d and does not say which controller waits for what:\n%s", code, body)
 	}
 
+	const standbyCheck = migratorController + "-needs-storageversionmigrations.v1alpha1.migration.k8s.io"
+	standby := startManager(t, cp, framework.Manager, "standby")
+	eventually(t, soon, "the standby waits for the lease", func() bool {
+		return strings.Contains(standby.Log(), "Attempting to acquire leader lease")
+	})
+	if _, body := standby.get(t, nil, "/readyz"); !strings.Contains(body, "[-]"+standbyCheck+" failed") {
+		t.Errorf("/readyz of a standby does not say that it could not work:\n%s", body)
+	}
+
 	installMigrationAPI(t, cp)
+	eventually(t, soon, "the standby is ready", func() bool {
+		code, _ := standby.get(t, nil, "/readyz")
+		return code == 200
+	})
+	framework.StopManager(t, standby.Process)
 	eventually(t, soon, "the controllers that waited run", func() bool {
 		return p.runs(t, cp, "waiter-controller") && p.runs(t, cp, triggerController) && p.runs(t, cp, migratorController)
 	})

@@ -29,6 +29,7 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
 	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 )
 
@@ -98,10 +99,13 @@ func ManagerOf(
 			*lease.Spec.HolderIdentity, lease.Namespace, lease.Name, duration.HumanDuration(silent))}
 	}
 	state := lease.Labels[fence.Label] // Leaders that only observe have none, or an empty one.
-	message := fmt.Sprintf("The manager %s leads.", *lease.Spec.HolderIdentity)
+	leader := *lease.Spec.HolderIdentity
+	if release := lease.Labels[names.VersionLabel]; release != "" {
+		leader += " (" + release + ")"
+	}
+	message := fmt.Sprintf("The manager %s leads.", leader)
 	if state == "" {
-		message = fmt.Sprintf("The manager %s leads, and only observes: it runs no migrator (--controllers).",
-			*lease.Spec.HolderIdentity)
+		message = fmt.Sprintf("The manager %s leads, and only observes: it runs no migrator (--controllers).", leader)
 	}
 	if silent > term {
 		message += fmt.Sprintf(" It renewed the lease %s ago, so it may have ended.", duration.HumanDuration(silent))

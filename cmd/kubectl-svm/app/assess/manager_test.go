@@ -30,6 +30,7 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
 	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 )
 
@@ -54,6 +55,8 @@ func TestManagerOf(t *testing.T) {
 	leases := coordinationv1.Resource("leases")
 	observer := lease("cp-1", time.Second)
 	observer.Labels = map[string]string{fence.Label: ""}
+	released := lease("cp-1", time.Second)
+	released.Labels[names.VersionLabel] = "v0.2.0"
 	for _, test := range []struct {
 		name    string
 		lease   *coordinationv1.Lease
@@ -64,6 +67,7 @@ func TestManagerOf(t *testing.T) {
 	}{
 		{"one leads", lease("cp-1", time.Second), nil, nil, true, "The manager cp-1 leads."},
 		{"one leads, and runs no migrator", observer, nil, nil, true, "The manager cp-1 leads, and only observes"},
+		{"one of a release leads", released, nil, nil, true, "The manager cp-1 (v0.2.0) leads."},
 		{"clocks differ, or the leader died", lease("cp-1", 70*time.Second), nil, nil, true,
 			"The manager cp-1 leads. It renewed the lease 70s ago, so it may have ended."},
 		{"the clock of the leader is a little ahead", lease("cp-1", -50*time.Second), nil, nil, true,
