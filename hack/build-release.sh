@@ -52,7 +52,7 @@ package_chart() {
   local copy="${new}/${chart##*/}"
   cp -r "${chart}" "${copy}"
   sed -i -e "s|^version: .*|version: ${tag#v}|" -e "s|^appVersion: .*|appVersion: ${tag}|" "${copy}/Chart.yaml"
-  sed -i -e "s|^  repository: .*|  repository: ${IMAGE}|" -e "s|^  tag: .*|  tag: ${tag}|" "${copy}/values.yaml"
+  sed -i -e "s|^  repository: .*|  repository: ${IMAGE}|" "${copy}/values.yaml"
   pack "${new}" "${chart##*/}" | gzip --no-name --best >"${copy}-${tag#v}.tgz"
   rm -r "${copy}"
 }
