@@ -229,8 +229,7 @@ func (r *runner) runController(ctx context.Context, d ControllerDescriptor) erro
 }
 
 // checkNeeds fails the readiness checks of a standby until the API server serves what its controllers need, or until
-// ctx ends. So the rollout of a release whose definitions are missing stops at its first Pod, while an instance leads
-// that can work.
+// ctx ends. So the rollout of a release whose definitions are missing stops at its first Pod.
 func (m *manager) checkNeeds(ctx context.Context) {
 	for _, d := range m.selected {
 		for _, need := range d.Needs {

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/component-base/version"
 	"k8s.io/utils/clock"
@@ -104,9 +105,7 @@ func (l *termLock) renew(
 	if l.term.lost() {
 		return errTermOver
 	}
-	// The value of a label has no plus sign, which begins the build in a version.
-	release := strings.ReplaceAll(version.Get().GitVersion, "+", "_")
-	l.Labels = map[string]string{fence.Label: l.fenceLabel(), names.VersionLabel: release}
+	l.Labels = map[string]string{fence.Label: l.fenceLabel(), names.VersionLabel: versionLabel(version.Get().GitVersion)}
 	request, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(l.retryPeriod, cancel) })()
@@ -116,6 +115,16 @@ func (l *termLock) renew(
 	}
 	l.term.renewed(sent)
 	return nil
+}
+
+// versionLabel returns a version as the value of a label, which has no plus sign. It is empty for a version that is no
+// such value, like that of a program which was built without one.
+func versionLabel(release string) string {
+	release = strings.ReplaceAll(release, "+", "_")
+	if len(validation.IsValidLabelValue(release)) > 0 {
+		return ""
+	}
+	return release
 }
 
 // afterRun takes the error of runControllers, and returns the error that ends the process. It lets the election release

@@ -75,6 +75,7 @@ func TestAggregatedServerIsReadAtTheEnd(t *testing.T) {
 	for name, test := range map[string]struct {
 		observer readLate
 		serves   string
+		names    string
 		want     error
 		succeeds bool
 	}{
@@ -82,12 +83,14 @@ func TestAggregatedServerIsReadAtTheEnd(t *testing.T) {
 		"it writes something else":   {observer: readLate{now: v1}, serves: "widgets", want: errStopped},
 		"it cannot be read any more": {observer: readLate{err: away}, serves: "widgets", want: away},
 		"somebody replaces it":       {observer: readLate{now: v2}, serves: "gadgets", want: errStopped},
+		"a version was withdrawn":    {observer: readLate{now: v2}, serves: "widgets", names: "v1", succeeds: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			serves = test.serves
 			m := made(func(m *migrationv1alpha1.StorageVersionMigration) {
 				m.Status.StartTime = new(metav1.NewTime(noon))
 				m.Status.Target = &migrationv1alpha1.MigrationTarget{StorageVersionHash: v2, EncodingVersion: "example.com/v2"}
+				m.Spec.Resource.Version = test.names
 			})
 			s, ctx := newStage(t, m)
 			s.env.observer, s.env.documents = &test.observer, readerOf(t, server)

@@ -48,8 +48,8 @@ const (
 // requested is the resource of a migration as it is observed, at the version that the migration names, if any.
 func (e *environment) requested(m *migrationv1alpha1.StorageVersionMigration) rewrite.Resource {
 	observation, version := e.observer.Observe(m.GroupResource()), m.Spec.Resource.Version
-	if m.Begun() || m.HasEpoch() && observation.Class == storageversion.Custom {
-		version = "" // It may have been withdrawn since the migration was created. The target tells a better one.
+	if (m.Begun() || m.HasEpoch()) && observation.Class == storageversion.Custom {
+		version = "" // Custom resources are rewritten at the storage version. This one may have been withdrawn meanwhile.
 	}
 	return rewrite.Resource{
 		GroupVersionResource: m.GroupResource().WithVersion(version),
@@ -127,7 +127,13 @@ func (r *migrationRun) locate(ctx context.Context, target *migrationv1alpha1.Mig
 	if version, err := schema.ParseGroupVersion(target.EncodingVersion); err == nil && version.Group == r.resource.Group {
 		preferred = version.Version
 	}
-	found, err := findToRewrite(ctx, r.env.documents, r.env.requested(r.status.stored), preferred)
+	requested := r.env.requested(r.status.stored)
+	found, err := findToRewrite(ctx, r.env.documents, requested, preferred)
+	if cannot := (*NotRewritten)(nil); errors.As(err, &cannot) && r.status.stored.Begun() &&
+		cannot.Reason == migrationv1alpha1.MigrationReasonVersionNotServed {
+		requested.Version = "" // It was served when the migration began.
+		found, err = findToRewrite(ctx, r.env.documents, requested, preferred)
+	}
 	if err == nil {
 		r.served = *found
 	}

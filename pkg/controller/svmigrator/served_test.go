@@ -117,8 +117,7 @@ func TestResourceWithoutStorageVersion(t *testing.T) {
 	}
 }
 
-// TestVersionThatWasWithdrawn wants a migration to find its resource whatever version it names, if it has begun, or if
-// the trigger created it and the resource is custom.
+// TestVersionThatWasWithdrawn wants a migration of the trigger to find custom resources whatever version it names.
 func TestVersionThatWasWithdrawn(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*migrationv1alpha1.StorageVersionMigration)
@@ -134,9 +133,6 @@ func TestVersionThatWasWithdrawn(t *testing.T) {
 		m.Spec.Resource.Version = "v1"
 		if got := (&environment{observer: agreeing{}}).requested(m).Version; got != test.want {
 			t.Errorf("a migration %s asks for version %q, want %q", name, got, test.want)
-		}
-		if got := (&environment{observer: &readLate{}}).requested(m).Version; (got == "") != m.Begun() {
-			t.Errorf("a migration of an aggregated resource %s asks for version %q", name, got)
 		}
 	}
 }

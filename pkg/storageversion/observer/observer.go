@@ -233,7 +233,9 @@ func (o *Observer) askMet(
 	var err error
 	asks := map[string]func() error{}
 	if why := m.whyUnmet(); why != "" {
-		o.poller.meetAnew() // Until then nobody else tries in vain to meet all of them.
+		if ctx.Err() == nil {
+			o.poller.meetAnew() // Until then nobody else tries in vain to meet all of them.
+		}
 		err = errors.New(why)
 		for address, failure := range m.failures {
 			asks[address] = func() error { return failure }

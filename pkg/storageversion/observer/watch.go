@@ -46,6 +46,9 @@ const (
 	// pageTimeout is what API servers give a request.
 	pageTimeout = time.Minute
 
+	// shortWatch is how long a watch lives at most that ends at once.
+	shortWatch = 5 * time.Second
+
 	// steadyAfter is how long a watch must run before the next failure counts as the first.
 	steadyAfter = time.Minute
 )
@@ -128,8 +131,7 @@ func follow[T watchable](
 		cache.ReflectorOptions{Name: from.resource, Logger: &logger, Clock: clk})
 	reflector.WatchListPageSize = pageSize
 
-	watchDelay := watchBackoff.DelayWithReset(clk, steadyAfter)
-	listDelay := listBackoff.DelayWithReset(clk, listBackoff.Cap+2*steadyAfter)
+	watchDelay, listDelay := watchBackoff.DelayWithReset(clk, steadyAfter), listBackoff.DelayFunc()
 	for {
 		began := clk.Now()
 		from.listedAgain = false
@@ -138,7 +140,10 @@ func follow[T watchable](
 			lw.failed(ctx, err)
 		}
 		delay := watchDelay()
-		if from.listedAgain && clk.Since(began) < steadyAfter {
+		switch {
+		case clk.Since(began) > shortWatch:
+			listDelay = listBackoff.DelayFunc()
+		case from.listedAgain:
 			delay = listDelay()
 		}
 		if !retry.Sleep(ctx, clk, delay) {
