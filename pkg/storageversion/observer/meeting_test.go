@@ -107,7 +107,7 @@ func writeMetrics(w http.ResponseWriter, started time.Time) {
 		}}
 	}
 	rest := counter("workqueue_total")
-	rest.Help = ptr.To(strings.Repeat("a busy server has megabytes of metrics ", 1e5))
+	rest.Help = ptr.To(strings.Repeat("a busy server has megabytes of metrics ", 5000))
 	for _, family := range []*dto.MetricFamily{counter("aggregator_total"), counter(startMetric), rest} {
 		if _, err := protodelim.MarshalTo(w, family); err != nil {
 			panic(http.ErrAbortHandler) // The client has gone.
