@@ -56,7 +56,7 @@ sed -i '/name: mayClean/,+1s/"false"/"{{ .Values.cleaning }}"/' "${TEMPLATES}/fe
 sed -i -f - "${TEMPLATES}/deployment.yaml" <<'EOF'
 s/replicas: 2/replicas: {{ .Values.replicas }}/
 s/image: svm-controller-manager$/image: {{ .Values.image.repository }}\
-{{- with .Values.image.digest }}@{{ . }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}/
+{{- with .Values.image.digest }}@{{ . }}{{ else }}:{{ or .Values.image.tag .Chart.AppVersion }}{{ end }}/
 s/^ *priorityClassName: .*/{{- with .Values.priorityClassName }}\
       priorityClassName: {{ . }}\
 {{- end }}/

@@ -193,6 +193,14 @@ func renderChart(t *testing.T, chosen map[string]any) []*unstructured.Unstructur
 		t.Fatal(err)
 	}
 	merge(values, chosen)
+	about, err := os.ReadFile(chart + "/Chart.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var metadata struct{ AppVersion string }
+	if err := yaml.Unmarshal(about, &metadata); err != nil {
+		t.Fatal(err)
+	}
 	files, err := filepath.Glob(chart + "/templates/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d templates, %v", len(files), err)
@@ -205,7 +213,7 @@ func renderChart(t *testing.T, chosen map[string]any) []*unstructured.Unstructur
 		}
 		var out bytes.Buffer
 		release := map[string]any{"Namespace": namespace}
-		if err := parsed.Execute(&out, map[string]any{"Values": values, "Release": release}); err != nil {
+		if err := parsed.Execute(&out, map[string]any{"Values": values, "Release": release, "Chart": metadata}); err != nil {
 			t.Fatal(err)
 		}
 		objects = append(objects, decode(t, &out)...)
