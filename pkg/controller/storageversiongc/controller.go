@@ -18,7 +18,6 @@ package storageversiongc
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -82,7 +81,7 @@ func New(
 		synced:          []cache.InformerSynced{leases.Informer().HasSynced, storageVersions.Informer().HasSynced},
 	}
 	c.queue = controller.NewQueue(controller.QueueOptions[string]{
-		Name: subsystem, Clock: clk, Handle: c.handle, Timeout: controller.SyncTimeout, Workers: 1,
+		Name: subsystem, Clock: clk, Handle: c.sync, Timeout: controller.SyncTimeout, Workers: 1,
 		MinRetry: minBackoff, MaxRetry: maxBackoff,
 	})
 
@@ -112,25 +111,22 @@ func (c *Controller) Run(ctx context.Context) error {
 	return controller.Run(ctx, c.synced, func() { c.queue.Add(everything) }, c.queue)
 }
 
-func (c *Controller) handle(ctx context.Context, _ string) (again time.Time, err error) {
-	next, err := c.sync(ctx)
-	if err != nil || next == never {
+// sync removes what is proven to be garbage.
+func (c *Controller) sync(ctx context.Context, _ string) (again time.Time, err error) {
+	remembered := c.memory
+	c.memory = memory{}
+	if !c.suspicious() {
+		return time.Time{}, nil // Only an event can make another sync necessary.
+	}
+	obs, err := c.observe(ctx, remembered)
+	if err != nil {
+		// What was not read is unknown. What prevented the read may also prevent a living server from writing its Lease.
 		return time.Time{}, err
 	}
-	return c.clock.Now().Add(next), nil
-}
-
-// sync returns after what time to sync again.
-func (c *Controller) sync(ctx context.Context) (time.Duration, error) {
-	if !c.suspicious() {
-		c.memory = memory{}
-		return never, nil
-	}
-	obs, observeErr := c.observe(ctx)
 	d := decide(obs)
-	actErr := c.act(ctx, &d)
-	if c.memory = d.memory; d.next == never {
-		c.memory = memory{} // The next sync may come in an hour.
+	err = c.act(ctx, &d)
+	if c.memory = d.memory; d.next >= recheckInterval {
+		c.memory.absentSince = nil // The next read comes too late to continue the row of these.
 	}
-	return d.next, errors.Join(observeErr, actErr)
+	return c.clock.Now().Add(d.next), err
 }

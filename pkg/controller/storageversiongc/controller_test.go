@@ -19,6 +19,7 @@ package storageversiongc
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 	"time"
 
@@ -66,6 +67,18 @@ func newFixture(t *testing.T, stored ...runtime.Object) *fixture {
 	return f
 }
 
+// never is the time until the next sync if only an event can make one necessary.
+const never = time.Duration(math.MaxInt64)
+
+// look syncs, and returns the time until the next sync.
+func (f *fixture) look() (time.Duration, error) {
+	again, err := f.sync(f.ctx, everything)
+	if again.IsZero() {
+		return never, err
+	}
+	return again.Sub(f.clock.Now()), err
+}
+
 // watching receives something for each watch that has started. The client tells a watch nothing of what happened before
 // it, also not after the list.
 func (f *fixture) watching() <-chan struct{} {
@@ -105,7 +118,7 @@ func leaseOf(serverID string) *coordinationv1.Lease {
 func TestNothingSuspiciousCostsNoRequest(t *testing.T) {
 	f := newFixture(t)
 	f.cache(t, published("apps.deployments", entry("living", "v1")), leaseOf("living"))
-	next, err := f.sync(f.ctx)
+	next, err := f.look()
 	if err != nil || next != never {
 		t.Errorf("next look in %v, error %v", next, err)
 	}
@@ -129,35 +142,39 @@ func TestWhatALeaseReadingProves(t *testing.T) {
 	tests := []struct {
 		name   string
 		answer error
-		want   presence
+		want   string
 	}{
-		{"it is there, though not cached", nil, presentUnwatched},
-		{"it does not exist", apierrors.NewNotFound(leases, "server"), absent},
-		{"another lease does not exist", apierrors.NewNotFound(leases, "other"), unknown},
+		{"it is there, though not cached", nil, "present"},
+		{"it does not exist", apierrors.NewNotFound(leases, "server"), "absent"},
+		{"another lease does not exist", apierrors.NewNotFound(leases, "other"), "unknown"},
 		{"something else does not exist",
-			apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "kube-system"), unknown},
+			apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "kube-system"), "unknown"},
 		{"404 from somebody who is no API server",
-			apierrors.NewGenericServerResponse(404, "get", leases, "server", "404 page not found", 0, true), unknown},
-		{"forbidden", apierrors.NewForbidden(leases, "server", nil), unknown},
-		{"too many requests", apierrors.NewTooManyRequests("later", 1), unknown},
-		{"internal error", apierrors.NewInternalError(errors.New("etcd")), unknown},
-		{"unauthorized", apierrors.NewUnauthorized("who?"), unknown},
-		{"gone", apierrors.NewResourceExpired("compacted"), unknown},
-		{"timeout", context.DeadlineExceeded, unknown},
-		{"connection refused", errors.New("connection refused"), unknown},
+			apierrors.NewGenericServerResponse(404, "get", leases, "server", "404 page not found", 0, true), "unknown"},
+		{"forbidden", apierrors.NewForbidden(leases, "server", nil), "unknown"},
+		{"too many requests", apierrors.NewTooManyRequests("later", 1), "unknown"},
+		{"internal error", apierrors.NewInternalError(errors.New("etcd")), "unknown"},
+		{"unauthorized", apierrors.NewUnauthorized("who?"), "unknown"},
+		{"gone", apierrors.NewResourceExpired("compacted"), "unknown"},
+		{"timeout", context.DeadlineExceeded, "unknown"},
+		{"connection refused", errors.New("connection refused"), "unknown"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			f := newFixture(t)
+			f := newFixture(t, published("apps.deployments", entry("server", "v1")))
 			f.client.PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 				return true, leaseOf("server"), test.answer
 			})
-			got, err := f.lease(f.ctx, "server")
-			if got != test.want {
-				t.Errorf("presence %v, want %v", got, test.want)
+			obs, err := f.observe(f.ctx, memory{})
+			got := "present"
+			switch {
+			case err != nil:
+				got = "unknown"
+			case obs.absent.Has("server"):
+				got = "absent"
 			}
-			if (err != nil) != (test.want == unknown) {
-				t.Errorf("error %v", err)
+			if got != test.want {
+				t.Errorf("the lease is %s, want %s, and the error is %v", got, test.want, err)
 			}
 		})
 	}
@@ -173,7 +190,7 @@ func TestOneFailedReadingIsTheLast(t *testing.T) {
 		return true, nil, apierrors.NewInternalError(errors.New("etcd"))
 	})
 	f.memory = memory{at: epoch, absentSince: missedSince(epoch, "a")}
-	if _, err := f.sync(f.ctx); err == nil {
+	if _, err := f.look(); err == nil {
 		t.Error("the failed reading is not told of")
 	}
 	if readings != 1 {
@@ -191,7 +208,7 @@ func TestVanishedAPIIsQuiet(t *testing.T) {
 		err := apierrors.NewGenericServerResponse(404, "list", schema.GroupResource{}, "", "404 page not found", 0, true)
 		return true, nil, err
 	})
-	next, err := f.sync(f.ctx)
+	next, err := f.look()
 	if err != nil || next != recheckInterval {
 		t.Errorf("next look in %v, error %v", next, err)
 	}
@@ -207,12 +224,12 @@ func TestLifeOfGarbage(t *testing.T) {
 
 	var looks []time.Duration
 	for range 20 {
-		next, err := f.sync(f.ctx)
+		next, err := f.look()
 		if err != nil {
 			t.Fatal(err)
 		}
 		looks = append(looks, next)
-		if next == never {
+		if next == recheckInterval {
 			break
 		}
 		f.clock.Step(next)
@@ -222,7 +239,7 @@ func TestLifeOfGarbage(t *testing.T) {
 	for range 15 {
 		want = append(want, probeInterval)
 	}
-	want = append(want, 0, never)
+	want = append(want, 0, recheckInterval)
 	if diff := cmp.Diff(want, looks); diff != "" {
 		t.Errorf("when it looks again (-want +got):\n%s", diff)
 	}
@@ -265,7 +282,7 @@ func TestLostRaceIsDecidedAnew(t *testing.T) {
 		return true, nil, apierrors.NewConflict(schema.GroupResource{}, object.Name, errors.New("moved"))
 	})
 	before := counters(t)
-	next, err := f.sync(f.ctx)
+	next, err := f.look()
 	if err != nil || next != probeInterval {
 		t.Errorf("next look in %v, error %v", next, err)
 	}

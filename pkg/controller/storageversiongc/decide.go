@@ -18,7 +18,6 @@ package storageversiongc
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"time"
 
@@ -45,37 +44,21 @@ const (
 	// before recheckInterval: otherwise an API server that is slow for long would get a list each second for nothing.
 	maxGap = 2500 * time.Millisecond
 
-	// recheckInterval is how often the controller reads what no event announces: Leases that the informer does not select,
-	// and a StorageVersion API that is not served at the moment.
+	// recheckInterval is how often the controller looks again while something is suspicious. No event announces the end of
+	// a Lease that the informer does not select, or a StorageVersion API that is served again.
 	recheckInterval = time.Minute
 
 	// A write that the API server has refused, for example because a permission is missing, is repeated after
 	// recheckInterval, doubling up to maxRefusedRetry.
 	maxRefusedRetry = 16 * time.Minute
-
-	// never is the time until the next sync if only an event can make one necessary.
-	never = time.Duration(math.MaxInt64)
-)
-
-// presence says whether a Lease exists. The zero value, unknown, is for a Lease that was not read.
-type presence int
-
-const (
-	unknown presence = iota
-	absent
-	present
-	// presentUnwatched is a Lease that exists but is not in the informer, so its deletion causes no event.
-	presentUnwatched
 )
 
 // observation is everything a decision depends on.
 type observation struct {
-	// storageVersions are all StorageVersions. They were read before leases.
+	// storageVersions are all StorageVersions. They were read before the Leases. There are none if the API is not served.
 	storageVersions []*apiserverinternalv1alpha1.StorageVersion
-	// unserved is true if the API server does not serve StorageVersions.
-	unserved bool
-	// leases has the presence of each Lease by server ID.
-	leases map[string]presence
+	// absent has the server IDs whose Lease was read and does not exist. The Leases of all others exist.
+	absent sets.Set[string]
 	// began is before the first read of a Lease, and now is after the last one.
 	began, now time.Time
 	// remembered is what the decision before this one left.
@@ -113,11 +96,10 @@ const (
 	noEntries    reason = "no_entries"
 	noneStale    reason = "none_stale"
 
-	leaseUnknown reason = "lease_unknown"
-	inGrace      reason = "grace"
-	gap          reason = "gap"
-	conflict     reason = "conflict"
-	refused      reason = "refused"
+	inGrace  reason = "grace"
+	gap      reason = "gap"
+	conflict reason = "conflict"
+	refused  reason = "refused"
 )
 
 // effect is one write. The observed state of object is its precondition.
@@ -150,26 +132,10 @@ type decision struct {
 
 // decide does not change the observation.
 func decide(obs observation) decision {
-	d := decision{heldBy: sets.New[reason](), next: never}
-	if obs.unserved {
-		d.next = recheckInterval
-		return d
-	}
-	for _, serverID := range serverIDs(obs.storageVersions) {
-		switch obs.leases[serverID] {
-		case unknown:
-			// Do nothing and remember nothing. What prevented the read of this Lease may also prevent a living server from
-			// writing its own Lease.
-			return decision{heldBy: sets.New(leaseUnknown), next: never}
-		case presentUnwatched:
-			d.next = recheckInterval
-		}
-	}
-
 	if obs.remembered.graceBroken(obs.began) {
 		return decision{heldBy: sets.New(gap), next: recheckInterval}
 	}
-	d.memory = remember(obs)
+	d := decision{heldBy: sets.New[reason](), memory: remember(obs), next: recheckInterval}
 	for _, object := range obs.storageVersions {
 		d.judge(obs, object)
 	}
@@ -187,7 +153,7 @@ func (d *decision) judge(obs observation, object *apiserverinternalv1alpha1.Stor
 
 	var missing, stale []string
 	for _, serverID := range serverIDs([]*apiserverinternalv1alpha1.StorageVersion{object}) {
-		if obs.leases[serverID] != absent {
+		if !obs.absent.Has(serverID) {
 			continue
 		}
 		missing = append(missing, serverID)
@@ -244,7 +210,7 @@ func remember(obs observation) memory {
 	known := obs.remembered
 	m := memory{at: obs.now, absentSince: map[string]time.Time{}, refusals: known.refusals}
 	for _, serverID := range serverIDs(obs.storageVersions) {
-		if obs.leases[serverID] == absent {
+		if obs.absent.Has(serverID) {
 			m.absentSince[serverID] = cmp.Or(known.absentSince[serverID], obs.now)
 		}
 	}

@@ -105,15 +105,6 @@ func TestDecide(t *testing.T) {
 		name: "servers that live, agreeing or not, are left alone",
 		obs: observation{
 			storageVersions: objects(healthy),
-			leases:          map[string]presence{"living": present, "living-2": present},
-		},
-		want: decision{heldBy: none, next: never,
-			memory: memory{at: at(100), absentSince: missedSince(at(0))}},
-	}, {
-		name: "a lease that lives out of the informer's sight keeps its entry, and is looked at again without an event",
-		obs: observation{
-			storageVersions: objects(healthy),
-			leases:          map[string]presence{"living": present, "living-2": presentUnwatched},
 		},
 		want: decision{heldBy: none, next: recheckInterval,
 			memory: memory{at: at(100), absentSince: missedSince(at(0))}},
@@ -121,7 +112,7 @@ func TestDecide(t *testing.T) {
 		name: "a lease missing for the first time is remembered, and nothing else",
 		obs: observation{
 			storageVersions: objects(mixed),
-			leases:          map[string]presence{"living": present, "gone": absent},
+			absent:          sets.New("gone"),
 		},
 		want: decision{heldBy: sets.New(inGrace), next: probeInterval,
 			memory: memory{at: at(100), absentSince: missedSince(at(100), "gone")}},
@@ -129,7 +120,7 @@ func TestDecide(t *testing.T) {
 		name: "a lease missing for less than the grace, if only just, is waited for",
 		obs: observation{
 			storageVersions: objects(mixed),
-			leases:          map[string]presence{"living": present, "gone": absent},
+			absent:          sets.New("gone"),
 			remembered:      memory{at: at(99), absentSince: missedSince(at(85), "gone")},
 		},
 		want: decision{heldBy: sets.New(inGrace), next: probeInterval,
@@ -138,7 +129,7 @@ func TestDecide(t *testing.T) {
 		name: "a lease missing for the grace: the object gets a marker first, and is looked at again at once",
 		obs: observation{
 			storageVersions: objects(mixed),
-			leases:          map[string]presence{"living": present, "gone": absent},
+			absent:          sets.New("gone"),
 			remembered:      memory{at: at(99), absentSince: missedSince(at(84.9), "gone")},
 		},
 		want: decision{heldBy: none, next: 0,
@@ -148,10 +139,10 @@ func TestDecide(t *testing.T) {
 		name: "with the marker the entry goes",
 		obs: observation{
 			storageVersions: objects(withMarker(mixed)),
-			leases:          map[string]presence{"living": present, "gone": absent},
+			absent:          sets.New("gone"),
 			remembered:      memory{at: at(99), absentSince: missedSince(at(80), "gone")},
 		},
-		want: decision{heldBy: none, next: never,
+		want: decision{heldBy: none, next: recheckInterval,
 			effects: []effect{
 				{action: removeEntries, reason: staleEntries, object: withMarker(mixed), serverIDs: []string{"gone"}},
 			},
@@ -160,10 +151,10 @@ func TestDecide(t *testing.T) {
 		name: "with the marker an object of servers that are all gone is deleted; objects are taken by name",
 		obs: observation{
 			storageVersions: objects(withMarker(oneGone), withMarker(allGone)),
-			leases:          map[string]presence{"gone": absent, "gone-2": absent},
+			absent:          sets.New("gone", "gone-2"),
 			remembered:      memory{at: at(99), absentSince: missedSince(at(80), "gone", "gone-2")},
 		},
-		want: decision{heldBy: none, next: never,
+		want: decision{heldBy: none, next: recheckInterval,
 			effects: []effect{
 				{action: deleteObject, reason: staleEntries, object: withMarker(allGone), serverIDs: []string{"gone", "gone-2"}},
 				{action: deleteObject, reason: staleEntries, object: withMarker(oneGone), serverIDs: []string{"gone"}},
@@ -173,7 +164,7 @@ func TestDecide(t *testing.T) {
 		name: "of two missing leases one is still in its grace: its entry stays, hence the object, too",
 		obs: observation{
 			storageVersions: objects(withMarker(allGone)),
-			leases:          map[string]presence{"gone": absent, "gone-2": absent},
+			absent:          sets.New("gone", "gone-2"),
 			remembered:      memory{at: at(99), absentSince: missedSince(at(80), "gone")},
 		},
 		want: decision{heldBy: sets.New(inGrace), next: probeInterval,
@@ -183,26 +174,10 @@ func TestDecide(t *testing.T) {
 			memory: memory{at: at(100),
 				absentSince: map[string]time.Time{"gone": at(80), "gone-2": at(100)}}},
 	}, {
-		name: "one unknown lease stops everything and every grace begins again",
-		obs: observation{
-			storageVersions: objects(withMarker(oneGone), healthy),
-			leases:          map[string]presence{"gone": absent, "living": present, "living-2": unknown},
-			remembered:      memory{at: at(99), absentSince: missedSince(at(10), "gone")},
-		},
-		want: decision{heldBy: sets.New(leaseUnknown), next: never},
-	}, {
-		name: "a lease that was not read is unknown",
-		obs: observation{
-			storageVersions: objects(withMarker(oneGone)),
-			leases:          map[string]presence{},
-			remembered:      memory{at: at(99), absentSince: missedSince(at(10), "gone")},
-		},
-		want: decision{heldBy: sets.New(leaseUnknown), next: never},
-	}, {
 		name: "a gap in the readings may hide a failure: the grace begins again in a minute",
 		obs: observation{
 			storageVersions: objects(withMarker(oneGone)),
-			leases:          map[string]presence{"gone": absent},
+			absent:          sets.New("gone"),
 			remembered:      memory{at: at(97.3), absentSince: missedSince(at(10), "gone")},
 		},
 		want: decision{heldBy: sets.New(gap), next: recheckInterval},
@@ -210,17 +185,16 @@ func TestDecide(t *testing.T) {
 		name: "a lease that came back is forgotten, and the marker removed",
 		obs: observation{
 			storageVersions: objects(withMarker(healthy)),
-			leases:          map[string]presence{"living": present, "living-2": present},
 			remembered:      memory{at: at(99), absentSince: missedSince(at(10), "living")},
 		},
-		want: decision{heldBy: none, next: never,
+		want: decision{heldBy: none, next: recheckInterval,
 			effects: []effect{{action: removeMarker, reason: noneStale, object: withMarker(healthy)}},
 			memory:  memory{at: at(100), absentSince: missedSince(at(0))}},
 	}, {
 		name: "a marker found at start is left while its lease is in the grace",
 		obs: observation{
 			storageVersions: objects(withMarker(mixed)),
-			leases:          map[string]presence{"living": present, "gone": absent},
+			absent:          sets.New("gone"),
 		},
 		want: decision{heldBy: sets.New(inGrace), next: probeInterval,
 			memory: memory{at: at(100), absentSince: missedSince(at(100), "gone")}},
@@ -232,7 +206,7 @@ func TestDecide(t *testing.T) {
 	}, {
 		name: "an old object without entries is deleted, also if a clock is far behind",
 		obs:  observation{storageVersions: objects(created(empty, 85), created(empty, 4000))},
-		want: decision{heldBy: none, next: never,
+		want: decision{heldBy: none, next: recheckInterval,
 			effects: []effect{
 				{action: deleteObject, reason: noEntries, object: created(empty, 85)},
 				{action: deleteObject, reason: noEntries, object: created(empty, 4000)},
@@ -242,15 +216,11 @@ func TestDecide(t *testing.T) {
 		name: "objects that are deleted already wait for their finalizers, not for us",
 		obs: observation{
 			storageVersions: objects(terminating(empty), terminating(withMarker(oneGone))),
-			leases:          map[string]presence{"gone": absent},
+			absent:          sets.New("gone"),
 			remembered:      memory{at: at(99), absentSince: missedSince(at(80), "gone")},
 		},
-		want: decision{heldBy: none, next: never,
+		want: decision{heldBy: none, next: recheckInterval,
 			memory: memory{at: at(100), absentSince: missedSince(at(80), "gone")}},
-	}, {
-		name: "an API that is not served is asked again later",
-		obs:  observation{unserved: true},
-		want: decision{heldBy: none, next: recheckInterval},
 	}}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -100,16 +100,15 @@ type collector struct {
 func (c *collector) step() {
 	switch c.state {
 	case "":
-		c.obs = observation{leases: map[string]presence{"living": present}, began: at(100), now: at(100),
+		c.obs = observation{absent: sets.New[string](), began: at(100), now: at(100),
 			remembered: memory{at: at(99), absentSince: missedSince(at(0), "back")}}
 		if c.store.object != nil {
 			c.obs.storageVersions = objects(c.store.object.DeepCopy())
 		}
 		c.state = "listed"
 	case "listed":
-		c.obs.leases["back"] = absent
-		if c.store.lease {
-			c.obs.leases["back"] = present
+		if !c.store.lease {
+			c.obs.absent.Insert("back")
 		}
 		c.effects = decide(c.obs).effects
 		c.state = "decided"

@@ -38,9 +38,9 @@ var (
 		"Number of StorageVersions deleted because all their entries were stale (stale_entries) "+
 			"or because they had none (no_entries).", "reason")
 	syncsHeldBack = controller.NewCounter(subsystem, "syncs_held_back_total",
-		"Number of syncs that left something for later, because a Lease could not be read (lease_unknown), "+
-			"because it was not missing for long enough (grace), because the API server was too slow to prove that (gap), "+
-			"because an object had changed (conflict), or because the API server refused a write (refused).", "reason")
+		"Number of syncs that left something for later, because a Lease was not missing for long enough (grace), "+
+			"because the API server was too slow to prove that (gap), because an object had changed (conflict), "+
+			"or because the API server refused a write (refused).", "reason")
 )
 
 var register = sync.OnceFunc(func() { legacyregistry.MustRegister(entriesRemoved, objectsDeleted, syncsHeldBack) })

@@ -27,6 +27,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 )
@@ -53,17 +54,15 @@ func (c *Controller) suspicious() bool {
 //  3. So a Lease that is missing after the list has gone. If observe read the Lease before the list, the server could
 //     have registered and published between the two reads.
 //
-// An observation that comes with an error is incomplete. What was not read is unknown in it.
-func (c *Controller) observe(ctx context.Context) (observation, error) {
-	obs := observation{remembered: c.memory, leases: map[string]presence{}}
+// An observation that comes with an error is incomplete, and nothing may be decided on it.
+func (c *Controller) observe(ctx context.Context, remembered memory) (observation, error) {
+	obs := observation{remembered: remembered, absent: sets.New[string]()}
 	list, err := c.client.InternalV1alpha1().StorageVersions().List(ctx, metav1.ListOptions{})
 	obs.began = c.clock.Now()
 	obs.now = obs.began
 	switch {
 	case apierrors.IsNotFound(err):
-		// The API is off, at least on the server that answered. The objects may still be in etcd.
-		obs.unserved = true
-		return obs, nil
+		return obs, nil // The API is off, at least on the server that answered. The objects may still be in etcd.
 	case err != nil:
 		return obs, fmt.Errorf("listing storage versions: %w", err)
 	}
@@ -72,32 +71,26 @@ func (c *Controller) observe(ctx context.Context) (observation, error) {
 		obs.storageVersions = append(obs.storageVersions, &list.Items[i])
 	}
 	for _, serverID := range serverIDs(obs.storageVersions) {
-		obs.leases[serverID], err = c.lease(ctx, serverID)
-		if err != nil {
-			// One unknown Lease decides the sync. Reading more would only burden an API server in trouble.
-			break
+		if c.leaseCached(serverID) {
+			continue
+		}
+		switch err := c.readLease(ctx, serverID); {
+		case controller.SaysMissing(err, leaseResource, serverID):
+			obs.absent.Insert(serverID)
+		case err != nil:
+			// One unknown Lease ends the sync. Reading more would only burden an API server in trouble.
+			return obs, fmt.Errorf("getting lease %q: %w", serverID, err)
 		}
 	}
 	obs.now = c.clock.Now()
-	return obs, err
+	return obs, nil
 }
 
-// lease reports whether the Lease of a server exists. It returns unknown only with an error.
-func (c *Controller) lease(ctx context.Context, serverID string) (presence, error) {
-	if c.leaseCached(serverID) {
-		return present, nil
-	}
+func (c *Controller) readLease(ctx context.Context, serverID string) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	_, err := c.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, serverID, metav1.GetOptions{})
-	switch {
-	case err == nil:
-		return presentUnwatched, nil
-	case controller.SaysMissing(err, leaseResource, serverID):
-		return absent, nil
-	default:
-		return unknown, fmt.Errorf("getting lease %q: %w", serverID, err)
-	}
+	return err
 }
 
 // leaseCached reports whether the cache has the Lease of a server. A cache has no other error than that it has not.

@@ -27,12 +27,22 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // history is a second, dumber way to know what may go: the readings of each Lease, one after the other.
 type history struct {
 	readings map[string][]reading
 }
+
+// presence says whether a Lease exists. The zero value, unknown, is for a Lease that was not read.
+type presence int
+
+const (
+	unknown presence = iota
+	absent
+	present
+)
 
 type reading struct {
 	presence   presence
@@ -87,7 +97,7 @@ func randomWalk(t *testing.T, seed uint64, steps int) (removals int) {
 		now = now.Add(time.Duration(rng.Int64N(int64(4 * time.Second))))
 		obs := observation{
 			storageVersions: randomObjects(rng, now, servers),
-			leases:          map[string]presence{},
+			absent:          sets.New[string](),
 			began:           now,
 			now:             now.Add(time.Duration(rng.Int64N(int64(readTimeout)))),
 			remembered:      remembered,
@@ -95,21 +105,27 @@ func randomWalk(t *testing.T, seed uint64, steps int) (removals int) {
 		now = obs.now
 		for _, id := range servers {
 			if rng.IntN(20) == 0 {
-				lives[id] = presence(rng.IntN(4))
+				lives[id] = presence(rng.IntN(3))
 			} else if lives[id] == unknown {
 				lives[id] = absent
 			}
 		}
-		for _, id := range serverIDs(obs.storageVersions) {
-			obs.leases[id] = lives[id]
-		}
+		complete := true
+		mentioned := serverIDs(obs.storageVersions)
 		for _, id := range servers {
-			seen, mentioned := obs.leases[id]
-			if !mentioned {
-				// A Lease nobody asked for is not read, which ends the row of its readings.
-				seen = unknown
+			seen := lives[id]
+			switch {
+			case !slices.Contains(mentioned, id):
+				seen = unknown // A Lease nobody asked for is not read, which ends the row of its readings.
+			case seen == unknown:
+				complete = false
+			case seen == absent:
+				obs.absent.Insert(id)
 			}
 			h.readings[id] = append(h.readings[id], reading{presence: seen, began: obs.began, now: obs.now})
+		}
+		if remembered = (memory{}); !complete {
+			continue // The sync ends with an error.
 		}
 		d := decide(obs)
 		remembered = d.memory
@@ -123,11 +139,6 @@ func randomWalk(t *testing.T, seed uint64, steps int) (removals int) {
 func checkEffect(t *testing.T, obs observation, h history, e effect) (removed int) {
 	t.Helper()
 	entries := e.object.Status.StorageVersions
-	for _, id := range serverIDs(obs.storageVersions) {
-		if obs.leases[id] == unknown {
-			t.Errorf("%s of %s although the lease of %s is unknown", e.action, e.object.Name, id)
-		}
-	}
 	for _, id := range e.serverIDs {
 		if !h.provenGone(id) {
 			t.Errorf("%s of %s for server %s, readings of its lease are %v", e.action, e.object.Name, id, h.readings[id])

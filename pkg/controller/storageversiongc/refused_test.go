@@ -61,7 +61,7 @@ func TestGarbageThatStays(t *testing.T) {
 			})
 			before := counters(t)
 			for end := f.clock.Now().Add(time.Hour); f.clock.Now().Before(end); {
-				next, err := f.sync(f.ctx)
+				next, err := f.look()
 				if err != nil || next == never {
 					t.Fatalf("next look in %v, error %v", next, err)
 				}
@@ -102,7 +102,7 @@ func testWriteThatFails(t *testing.T, answer error) {
 		}
 		return false, nil, nil
 	})
-	switch next, err := f.sync(f.ctx); {
+	switch next, err := f.look(); {
 	case controller.Refused(answer) && (err != nil || next != recheckInterval):
 		t.Errorf("next look in %v, error %v", next, err)
 	case !controller.Refused(answer) && !errors.Is(err, answer):
