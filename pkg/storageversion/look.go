@@ -82,16 +82,6 @@ func (l *Look) Failed() []string {
 	return addresses
 }
 
-// HasAnonymous reports whether a document is from a process that neither its Lease nor its start time identifies.
-func (l *Look) HasAnonymous() bool {
-	for _, document := range l.Documents {
-		if document.Failure == "" && document.Started.IsZero() && !LeaseIdentifiesProcess(document.Version) {
-			return true
-		}
-	}
-	return false
-}
-
 // ServesStorageVersions reports whether all servers take part in the StorageVersion API.
 func (l *Look) ServesStorageVersions() bool {
 	for _, document := range l.Documents {

@@ -64,7 +64,6 @@ type observer struct {
 	documents      map[string]storageversion.Document // of the last look
 	shared         bool                               // the same
 	unmet          string                             // the same
-	anonymous      bool                               // the same
 
 	// held are the processes to which connections are kept, by the names of their documents.
 	held map[string]*server
@@ -230,7 +229,7 @@ func (o *observer) conclude(look storageversion.Look, from map[string]*server) {
 	w := o.m.w
 	o.looking = false
 	o.keepConnections(look, from)
-	o.documents, o.shared, o.unmet, o.anonymous = look.Documents, look.Shared, look.WhyUnmet, look.HasAnonymous()
+	o.documents, o.shared, o.unmet = look.Documents, look.Shared, look.WhyUnmet
 	o.decideAboutStorageVersions(&look)
 	if mutate := w.mutant.look; mutate != nil {
 		look = mutate(look)
@@ -263,7 +262,7 @@ func (o *observer) planLook() {
 		o.retry = min(2*o.retry, longest)
 	default:
 		o.retry = firstRetry
-		o.lookAfter(o.m.w.periods.Poll, o.poll)
+		o.lookAfter(o.m.w.periods.Poll, o.look)
 	}
 }
 
@@ -294,24 +293,6 @@ func (o *observer) recovered() bool {
 		}
 	}
 	return false
-}
-
-// poll looks if a server serves other resources than before. Otherwise what lives tells everything.
-func (o *observer) poll() {
-	differs := len(o.living) == 0 || o.shared || o.anonymous || o.failing() > 0
-	for address, before := range o.documents {
-		now := o.m.w.cluster.document(address)
-		for _, b := range builtIns {
-			_, served := before.Resources[b.resource]
-			_, serves := now.Resources[b.resource]
-			differs = differs || now.Failure == "" && served != serves
-		}
-	}
-	if differs {
-		o.look()
-		return
-	}
-	o.planLook()
 }
 
 // decideAboutStorageVersions has them watched if all servers serve them. If certainly none does, they are read no more,

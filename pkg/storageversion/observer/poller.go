@@ -23,9 +23,7 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/klog/v2"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -89,28 +87,29 @@ func (p *discoveryPoller) run(ctx context.Context) {
 	p.keepReading(ctx, p.serversChanged, retryBackoff, p.read)
 }
 
-// read takes a look if something may have changed. It reports whether something is missing afterwards.
+// read takes a look, unless that cannot find what is missing. It reports whether something is missing afterwards.
 func (p *discoveryPoller) read(ctx context.Context, why cause) (missing bool) {
 	p.clients.forgetConnections()
-	look := true
+	look, upToDate := true, true
 	switch why {
 	case woken:
 		p.patience = meetingBackoff
 	case incomplete:
 		look = p.lookMayHelp(ctx)
 	case intervalOver:
-		look = p.worthLooking(ctx)
+		upToDate = p.leases.isUpToDate(ctx)
 	}
 	if look {
-		p.takeLook(ctx)
+		p.takeLook(ctx, upToDate)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ledger.NeedsLook()
 }
 
-// takeLook asks every server for everything.
-func (p *discoveryPoller) takeLook(ctx context.Context) {
+// takeLook asks every server for everything. upToDate is false if there may be other servers than the watch of Leases
+// has shown.
+func (p *discoveryPoller) takeLook(ctx context.Context, upToDate bool) {
 	p.clients.forgetConnections()
 	look := p.readServers(ctx)
 	if ctx.Err() != nil {
@@ -125,7 +124,7 @@ func (p *discoveryPoller) takeLook(ctx context.Context) {
 	}
 	p.update(func(now time.Time) storageversion.Changes {
 		p.synced, p.allMet = true, look.Shared && look.WhyUnmet == ""
-		if len(look.Failed()) == 0 && look.WhyUnmet == "" {
+		if upToDate && len(look.Failed()) == 0 && look.WhyUnmet == "" {
 			p.lastRead[migrationv1alpha1.EvidenceFromServerDiscovery] = now
 		}
 		changes := p.ledger.SetLook(now, look)
@@ -209,48 +208,4 @@ func (p *discoveryPoller) lookMayHelp(ctx context.Context) bool {
 		}
 		return p.readServer(ctx, address).Failure == ""
 	})
-}
-
-// worthLooking says whether there is a reason for another look that no watch has reported. A process does not change
-// how it encodes. Where Leases tell processes apart it is therefore enough to compare what each server serves, and its
-// version. Behind shared addresses a look does the same.
-func (p *discoveryPoller) worthLooking(ctx context.Context) bool {
-	upToDate, living := p.leases.isUpToDate(ctx), len(p.living()) // A look believes the watch too, so it is checked first.
-	return living == 0 || living < len(p.last.Documents) || p.last.Shared || p.last.HasAnonymous() ||
-		len(p.last.Failed()) > 0 || p.servedChanged(ctx, upToDate)
-}
-
-// servedChanged reports whether a server has another version than at the last look, or serves other built-in group
-// versions. The version matters because of a case in Kubernetes 1.35 and later: if a server cannot delete its old
-// Lease when it starts, it keeps the holder of that Lease, and the Lease does not show the restart. The servers are
-// asked one after the other, because the answers are large if there are many custom resources.
-//
-// all says whether everything could be read so far.
-func (p *discoveryPoller) servedChanged(ctx context.Context, all bool) bool {
-	logger := klog.FromContext(ctx)
-	for address, before := range p.last.Documents {
-		var now []schema.GroupVersion
-		var version string
-		from, err := p.clients.reader(address, p.direct)
-		if err == nil {
-			now, err = builtInVersions(ctx, from, p.aggregated.isBuiltIn)
-		}
-		if err == nil {
-			version, err = from.ServerVersion(ctx)
-		}
-		if err != nil {
-			// Leases tell which servers live. It does not matter whether one of them answers just now.
-			logger.V(4).Info("An API server did not say what it serves", "address", address, "err", err)
-			all = false
-			continue
-		}
-		if !slices.Equal(now, before.Serves) || version != before.Version {
-			logger.V(2).Info("An API server serves other resources or has another version than before", "address", address)
-			return true
-		}
-	}
-	if all {
-		p.noteRead(migrationv1alpha1.EvidenceFromServerDiscovery)
-	}
-	return false
 }
