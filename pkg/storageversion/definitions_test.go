@@ -19,8 +19,7 @@ package storageversion
 import (
 	"slices"
 	"testing"
-
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"time"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
@@ -118,15 +117,30 @@ func TestDefinitionWithoutServedVersions(t *testing.T) {
 	}
 }
 
-// TestDefinitionsThatExist counts definitions. Those that were deleted do not count.
-func TestDefinitionsThatExist(t *testing.T) {
+// TestContentSince changes a definition. The content begins anew if it is another one, or may have been meanwhile.
+func TestContentSince(t *testing.T) {
 	s := newStory()
-	for generation := range int64(2) {
-		s.SetDefinition(s.tick(), widgets, widget(generation+1, "v1", "v1"))
-		s.SetDefinition(s.tick(), schema.GroupResource{Group: "example.com", Resource: "gadgets"}, widget(1, "v1", "v1"))
+	set := func(generation int64, content string) time.Time {
+		definition := widget(generation, "v2", "v2")
+		definition.Content = content
+		s.SetDefinition(s.tick(), widgets, definition)
+		return s.Observe(s.now, widgets).ContentSince
 	}
-	s.SetDefinition(s.tick(), schema.GroupResource{Group: "example.com", Resource: "gadgets"}, nil)
-	if got := s.Observe(s.now, widgets).DefinitionCount; got != 1 {
-		t.Errorf("%d definitions exist, want 1", got)
+	since := set(1, "a schema")
+	for _, test := range []struct {
+		what       string
+		generation int64
+		content    string
+		anew       bool
+	}{
+		{"a status that changed", 1, "a schema", false},
+		{"a generation with the same content", 2, "a schema", false},
+		{"another schema", 3, "another schema", true},
+		{"generations that nobody saw", 5, "another schema", true},
+	} {
+		want := since
+		if since = set(test.generation, test.content); since.Equal(want) == test.anew {
+			t.Errorf("%s: the content is the same since %v, before it was %v", test.what, since, want)
+		}
 	}
 }

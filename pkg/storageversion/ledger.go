@@ -35,11 +35,9 @@ type Ledger struct {
 	builtIns     *builtIns     // asks servers, looks, sharing
 	publications *publications // asks servers
 	definitions  definitions
-	// existingDefinitions is how many of the definitions exist.
-	existingDefinitions int
-	aggregated          aggregated
-	sightings           sightings
-	unreadable          unreadable
+	aggregated   aggregated
+	sightings    sightings
+	unreadable   unreadable
 	// departedUnread has a sighting for each time that processes left which may have written resources that no document
 	// has shown yet. When such a resource becomes known, its sightings begin with these.
 	departedUnread []Sighting
@@ -262,17 +260,14 @@ func (l *Ledger) SetDefinition(now time.Time, resource schema.GroupResource, def
 		return nil
 	}
 	last, exists := l.sightings.last(resource)
-	if definition == nil || exists && !Continues(last.Evidence, definition.sighting().Evidence) {
+	continues := definition != nil && exists && Continues(last.Evidence, definition.sighting().Evidence)
+	if !continues {
 		delete(l.sightings, resource)
 	}
 	before := l.definitions[resource]
-	if before != nil {
-		l.existingDefinitions--
-	}
 	if definition != nil {
-		l.existingDefinitions++
 		definition.contentSince = now
-		if before != nil && before.UID == definition.UID && before.Content == definition.Content {
+		if before != nil && continues && before.Content == definition.Content {
 			definition.contentSince = before.contentSince
 		}
 	}

@@ -22,13 +22,12 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
-// maxSightings bounds the sightings that are kept for one resource. StorageStates are written within seconds, so there
-// are more only if a state could not be written for long.
+// maxSightings bounds the sightings that are kept for one resource. A row grows with each restart of a server. Only
+// sightings that no record needs any more are merged, unless a state could not be written for long.
 const maxSightings = 64
 
 // sightings holds the sightings of each resource since the last gap, oldest first. Nothing that a server wrote between
@@ -53,29 +52,16 @@ func (s sightings) append(now time.Time, resource schema.GroupResource, sighting
 	sighting.Since, sighting.Evidence.FirstObservedTime = now, &metav1.Time{Time: seen}
 	row = append(row, sighting)
 	if len(row) > maxSightings {
-		// A record may name the first sighting, so it stays. The next two become one, which has what both had.
-		row[2].Writing = sortedSet(slices.Concat(row[1].Writing, row[2].Writing))
-		row[2].UnreadDeparted = dropIncarnations(slices.Concat(row[1].UnreadDeparted, row[2].UnreadDeparted))
+		// A record may name the first sighting, so it stays. The next two become one, which says what was
+		// written at both, or Unknown if a process left that was not read.
+		writing := slices.Concat(row[1].Writing, row[2].Writing)
+		if len(row[1].UnreadDeparted)+len(row[2].UnreadDeparted) > 0 {
+			writing = append(writing, Unknown)
+		}
+		row[2].Writing, row[2].UnreadDeparted = sortedSet(writing), nil
 		row = slices.Delete(row, 1, 2)
 	}
 	s[resource] = row
-}
-
-// dropIncarnations bounds a list of processes. From a long one it returns one process without an incarnation for each
-// identity. That matches no record, so it counts as unread.
-func dropIncarnations(processes []Process) []Process {
-	if len(processes) <= maxSightings {
-		return processes
-	}
-	identities := sets.Set[string]{}
-	for _, process := range processes {
-		identities.Insert(process.Identity)
-	}
-	var without []Process
-	for _, identity := range sets.List(identities) {
-		without = append(without, Process{Identity: identity})
-	}
-	return without
 }
 
 // last returns the latest sighting of a resource.

@@ -90,7 +90,7 @@ func Count(ctx context.Context, etcd clientv3.KV, options CountOptions, progress
 		if len(names) == 0 || tally.isOneOf(names) {
 			counts[tally]++
 		}
-		if read++; read%maxPage == 0 {
+		if read++; read%pageSize == 0 {
 			progress(read)
 		}
 	})

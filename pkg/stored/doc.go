@@ -18,5 +18,5 @@ limitations under the License.
 // encryption key. It needs no API server, and reads etcd without writing to it.
 //
 // [FormOf] reads one value, without a request. [Count] reads every value of a cluster, at one revision of etcd and a
-// hundred at a time, and counts them by place and form.
+// few at a time, and counts them by place and form.
 package stored

@@ -61,6 +61,7 @@ func (d *definition) fact() *storageversion.Definition {
 	fact := &storageversion.Definition{
 		UID: d.uid, Generation: d.generation, Group: crontabs.Group, Kind: customKind,
 		StorageVersion: customVersions[d.storage], ServedVersions: customVersions, Established: true,
+		Content: customVersions[d.storage],
 	}
 	for _, version := range d.stored {
 		fact.StoredVersions = append(fact.StoredVersions, customVersions[version])

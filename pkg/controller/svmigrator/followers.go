@@ -19,7 +19,6 @@ package svmigrator
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -73,9 +72,8 @@ type followers struct {
 
 // followRecord is what is known about how API servers follow one definition.
 type followRecord struct {
-	definitionID string // see definitionIDOf
-	// served are the versions that are served.
-	served []string
+	// contentSince is that of the observation when the servers were asked. What is known holds while it is the same.
+	contentSince time.Time
 	// since is when all servers were first found to follow the definition. It is zero before that.
 	since time.Time
 	// lag is why a server does not follow, or why it is not known whether it does. It is nil if all servers follow.
@@ -101,7 +99,7 @@ func (f *followers) ask(ctx context.Context, resource schema.GroupResource) (aga
 	observation := f.env.observer.Observe(resource)
 	hash := lastWritten(observation)
 	switch {
-	case definitionIDOf(&observation) == "":
+	case observation.ContentSince.IsZero(): // There is no definition.
 		f.known.Delete(resource)
 		return time.Time{}, nil
 	case hash == storageversion.Unknown, !f.matters(resource):
@@ -116,8 +114,7 @@ func (f *followers) ask(ctx context.Context, resource schema.GroupResource) (aga
 	}
 	began := f.env.clock.Now()
 	found := followRecord{
-		definitionID: definitionIDOf(&observation), served: observation.ServedVersions,
-		lag: f.env.everyServerFollows(ctx, resource, target),
+		contentSince: observation.ContentSince, lag: f.env.everyServerFollows(ctx, resource, target),
 	}
 	if found.lag == nil && f.env.observer.Observe(resource).ServersSince.After(began) {
 		found.lag = errors.New("an API server started or ended while they were asked")
@@ -144,54 +141,17 @@ func (f *followers) matters(resource schema.GroupResource) bool {
 }
 
 // recordOf returns what is known about the definition that was observed. It returns the zero value if the servers have
-// to be asked: they were not asked yet, a server has come or left since, or the definition has changed in a way that
-// matters. What is known about an earlier generation still holds if all generations since then have the same encoding
-// and still serve its versions, because a server that follows one of them writes what all of them say. If a version is
-// not served any more, it does not hold: clients may still write at that version for a while.
+// to be asked: they were not asked yet, a server has come or left since, or the content of the definition has changed,
+// or may have changed while nobody watched. Other generations say the same, so a server that follows one of them writes
+// what all of them say.
 func (f *followers) recordOf(o *storageversion.Observation) followRecord {
-	loaded, ok := f.known.Load(o.Resource)
-	if !ok {
+	loaded, _ := f.known.Load(o.Resource)
+	known, _ := loaded.(*followRecord)
+	if known == nil || !known.contentSince.Equal(o.ContentSince) ||
+		!known.since.IsZero() && o.ServersSince.After(known.since) { // A server that was frozen may not follow.
 		return followRecord{}
 	}
-	known, hash := *loaded.(*followRecord), lastWritten(*o)
-	if !known.since.IsZero() && o.ServersSince.After(known.since) {
-		return followRecord{} // A server that was frozen may have come back, and may not follow.
-	}
-	// There are several sightings of one definition if an APIService was in front of it. The last of them counts: what the
-	// servers follow does not depend on APIServices.
-	asked := len(o.Sightings) - 1
-	for asked >= 0 && definitionID(o.Sightings[asked]) != known.definitionID {
-		asked--
-	}
-	if asked < 0 || slices.ContainsFunc(o.Sightings[asked:], func(s storageversion.Sighting) bool {
-		return !s.ProvesOnly(hash)
-	}) {
-		return followRecord{}
-	}
-	if now := definitionIDOf(o); known.definitionID != now {
-		notServed := func(version string) bool { return !slices.Contains(o.ServedVersions, version) }
-		if slices.ContainsFunc(known.served, notServed) {
-			return followRecord{}
-		}
-		// The sighting of the earlier generation is not kept forever.
-		known.definitionID, known.served = now, o.ServedVersions
-		f.known.CompareAndSwap(o.Resource, loaded, &known)
-	}
-	return known
-}
-
-// definitionIDOf identifies the definition that was observed last, by its UID and generation. It is empty if there is
-// none.
-func definitionIDOf(o *storageversion.Observation) string {
-	last, _ := o.Last()
-	return definitionID(last)
-}
-
-func definitionID(sighting storageversion.Sighting) string {
-	if definition := sighting.Evidence.CustomResourceDefinition; definition != nil {
-		return fmt.Sprintf("%s %d", definition.UID, definition.Generation)
-	}
-	return ""
+	return *known
 }
 
 // check returns a decision to wait while a migration must not start because a server does not follow the definition

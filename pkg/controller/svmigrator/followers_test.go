@@ -70,52 +70,39 @@ func TestNoServerIsAskedWhileOneIsAway(t *testing.T) {
 	}
 }
 
-// TestGenerationsThatSayTheSame has a definition change all the time, and its storage version stay.
-func TestGenerationsThatSayTheSame(t *testing.T) {
-	const v1, v2 = "v1=", "v2="
-	sighting := func(generation int64, hash string) storageversion.Sighting {
-		return storageversion.Sighting{Writing: []string{hash}, Evidence: migrationv1alpha1.StorageEvidence{
-			CustomResourceDefinition: &migrationv1alpha1.CustomResourceDefinitionEvidence{UID: "crd", Generation: generation},
-		}}
-	}
-	since := noon
-	f := &followers{}
-	followed := func(sightings ...storageversion.Sighting) time.Time {
-		return f.recordOf(&storageversion.Observation{Resource: widgets, Sightings: sightings}).since
-	}
-	sightings := func(all ...storageversion.Sighting) []storageversion.Sighting { return all }
-	for name, test := range map[string]struct {
-		before, now []storageversion.Sighting
-		want        time.Time
-	}{
-		"the same generation":       {nil, sightings(sighting(2, v2), sighting(3, v1)), since},
-		"later ones say the same":   {nil, sightings(sighting(3, v1), sighting(4, v1), sighting(5, v1)), since},
-		"another version is stored": {nil, sightings(sighting(3, v1), sighting(4, v2)), time.Time{}},
-		"the version went and came": {nil, sightings(sighting(3, v1), sighting(4, v2), sighting(5, v1)), time.Time{}},
-		"nobody watched in between": {nil, sightings(sighting(5, v1)), time.Time{}},
-		"the sighting is not kept any more": {
-			sightings(sighting(3, v1), sighting(4, v1), sighting(5, v1)), sightings(sighting(5, v1), sighting(6, v1)), since,
-		},
-	} {
-		f.known.Store(widgets, &followRecord{definitionID: definitionID(sighting(3, v1)), since: since})
-		followed(test.before...)
-		if got := followed(test.now...); !got.Equal(test.want) {
-			t.Errorf("%s: followed since %v, want %v", name, got, test.want)
+// TestWhatServersFollowed asks the servers, and then changes what they follow, or who they are.
+func TestWhatServersFollowed(t *testing.T) {
+	define := func(generation int64, content string) func(*known) {
+		return func(o *known) {
+			o.SetDefinition(o.clock.Now(), widgets, &storageversion.Definition{
+				UID: "widgets", Generation: generation, Group: widgets.Group, Kind: "Widget", StorageVersion: "v2",
+				ServedVersions: []string{"v2"}, StoredVersions: []string{"v2"}, Established: true, Content: content,
+			})
 		}
 	}
-	f.known.Store(widgets, &followRecord{
-		definitionID: definitionID(sighting(3, v1)), since: since, served: []string{"v1", "v2"},
-	})
-	if got := followed(sighting(3, v1), sighting(4, v1)); !got.IsZero() {
-		t.Errorf("a version is not served any more, and the servers count as followers since %v", got)
-	}
-	f.known.Store(widgets, &followRecord{definitionID: definitionID(sighting(3, v1)), since: since})
-	for late, want := range map[time.Duration]time.Time{0: since, time.Second: {}} {
-		got := f.recordOf(&storageversion.Observation{
-			Resource: widgets, Sightings: sightings(sighting(3, v1)), ServersSince: since.Add(late),
-		}).since
-		if !got.Equal(want) {
-			t.Errorf("a server came %s after the servers were asked: they count as followers since %v", late, got)
+	for name, test := range map[string]struct {
+		change func(*known)
+		again  bool
+	}{
+		"nothing":                             {func(*known) {}, false},
+		"a generation that says the same":     {define(6, ""), false},
+		"another schema":                      {define(6, "another schema"), true},
+		"a generation that nobody saw before": {define(7, ""), true},
+		"a server that may have been frozen": {func(o *known) {
+			o.SetServers(o.clock.Now(), []storageversion.Process{serverA, serverB}, true)
+		}, true},
+	} {
+		o := newKnown(serverA)
+		s, ctx := stageOf(t, o, made(nil))
+		f := newFollowers(s.env, func(schema.GroupResource) {})
+		if _, err := f.ask(ctx, widgets); err != nil {
+			t.Fatal(err)
+		}
+		o.clock.Step(time.Second)
+		test.change(o)
+		observation := o.Observe(widgets)
+		if again := f.recordOf(&observation).since.IsZero(); again != test.again {
+			t.Errorf("%s: the servers are asked again: %t", name, again)
 		}
 	}
 }
@@ -136,8 +123,7 @@ func TestServersThatChangeManyHandlers(t *testing.T) {
 	e := &environment{observer: manyDefinitions{}, clock: testingclock.NewFakeClock(noon.Add(settle + 89*time.Second))}
 	e.options.SettlePeriod = settle
 	f := newFollowers(e, func(schema.GroupResource) {})
-	observation := e.observer.Observe(widgets)
-	f.known.Store(widgets, &followRecord{definitionID: definitionIDOf(&observation), since: noon})
+	f.known.Store(widgets, &followRecord{since: noon})
 	decision := f.check(made(nil), toV2)
 	if want := noon.Add(settle + 90*time.Second); decision.Verdict != Wait || !decision.DecideAt.Equal(want) {
 		t.Errorf("the decision is %+v, want to wait until %s", decision, want)

@@ -60,7 +60,7 @@ type APIService struct {
 func (s *APIService) GetObjectMeta() metav1.Object { return s.Metadata.object() }
 
 // DeepCopyObject makes it a runtime.Object.
-func (s *APIService) DeepCopyObject() runtime.Object { return deepCopy(s) }
+func (s *APIService) DeepCopyObject() runtime.Object { return shallowCopy(s) }
 
 // GroupVersion is what the APIService is about.
 func (s *APIService) GroupVersion() schema.GroupVersion {

@@ -17,9 +17,7 @@ limitations under the License.
 package documents
 
 import (
-	"bytes"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -79,25 +77,18 @@ type DefinitionVersion struct {
 // schemaSum differs if the JSON of two schemas differs. Schemas are too large to be kept.
 type schemaSum [8]byte
 
-// UnmarshalJSON takes the sum of a schema. A sum, which is a string, it takes as it is, so that copies are equal.
+// UnmarshalJSON takes the sum of a schema.
 func (s *schemaSum) UnmarshalJSON(schema []byte) error {
-	if len(schema) == 2*len(s)+2 && schema[0] == '"' {
-		_, err := hex.Decode(s[:], bytes.Trim(schema, `"`))
-		return err
-	}
 	sum := sha256.Sum256(schema)
 	copy(s[:], sum[:])
 	return nil
 }
 
-// MarshalJSON returns the sum as a string.
-func (s schemaSum) MarshalJSON() ([]byte, error) { return json.Marshal(hex.EncodeToString(s[:])) }
-
 // GetObjectMeta lets a Reflector read the metadata.
 func (d *Definition) GetObjectMeta() metav1.Object { return d.Metadata.object() }
 
 // DeepCopyObject makes it a runtime.Object.
-func (d *Definition) DeepCopyObject() runtime.Object { return deepCopy(d) }
+func (d *Definition) DeepCopyObject() runtime.Object { return shallowCopy(d) }
 
 // Resource is what the definition defines.
 func (d *Definition) Resource() schema.GroupResource {

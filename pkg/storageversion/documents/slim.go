@@ -17,8 +17,6 @@ limitations under the License.
 package documents
 
 import (
-	"encoding/json"
-	"fmt"
 	"net/http"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -101,17 +99,10 @@ type list[T any] struct {
 }
 
 // DeepCopyObject makes it a runtime.Object.
-func (l *list[T]) DeepCopyObject() runtime.Object { return deepCopy(l) }
+func (l *list[T]) DeepCopyObject() runtime.Object { return shallowCopy(l) }
 
-// deepCopy copies through JSON. runtime.Object requires that these types can be copied, but nothing copies them often.
-func deepCopy[T any](in *T) *T {
-	out := new(T)
-	document, err := json.Marshal(in)
-	if err == nil {
-		err = json.Unmarshal(document, out)
-	}
-	if err != nil {
-		panic(fmt.Sprintf("copying %T: %v", in, err)) // These types are made of JSON.
-	}
-	return out
+// shallowCopy makes T a runtime.Object. Nobody changes what was decoded, so copies may share it.
+func shallowCopy[T any](in *T) *T {
+	out := *in
+	return &out
 }
