@@ -30,13 +30,14 @@ import (
 )
 
 // PlanDryRun returns what a new migration of a resource would rewrite, for a dry run. If it would rewrite nothing, the
-// error is NotRewritten. PlanDryRun does not observe all servers. It reads what one of them
+// error is a PermanentError. PlanDryRun does not observe all servers. It reads what one of them
 // writes, so the migration may wait for others, or come to another decision.
 func PlanDryRun(
 	ctx context.Context, client rest.Interface, resource schema.GroupResource,
 ) (*rewrite.Resource, error) {
 	if storageversion.Expires(resource) {
-		return nil, &NotRewritten{objectsExpire()}
+		expire := objectsExpire()
+		return nil, &rewrite.PermanentError{Reason: expire.Reason, Message: expire.Message}
 	}
 	reader := documents.Reader{Client: client, Timeout: readTimeout}
 	class, definition, err := classify(ctx, reader, resource)

@@ -115,7 +115,7 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 		}
 	case storageversion.Aggregated:
 		if err := r.locate(ctx, m.Status.Target); err != nil {
-			return r.endNotRewritten(ctx, err)
+			return r.endPermanent(ctx, err)
 		}
 	}
 	// A migration with denied objects passes the checks of a success before it fails. So it shows that all other objects
@@ -127,14 +127,15 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 	return r.end(ctx, succeeded(m.Status.Target))
 }
 
-// endNotRewritten ends the migration if err is NotRewritten. It returns any other error. A begun migration whose
-// resource is not served ends its run only: checkServed decides how long it waits for whoever replaces the APIService.
-func (r *migrationRun) endNotRewritten(ctx context.Context, err error) error {
+// endPermanent ends the migration if err is a PermanentError. It returns any other error. A begun migration whose
+// resource is not served ends its run only: the next one looks for another version, and checkServed decides how long it
+// waits for whoever replaces the APIService.
+func (r *migrationRun) endPermanent(ctx context.Context, err error) error {
 	if isNotServed(err) && r.status.stored.Begun() {
 		return errStopped
 	}
-	if cannot := (*NotRewritten)(nil); errors.As(err, &cannot) {
-		return r.end(ctx, failed(cannot.Decision))
+	if cannot := (*rewrite.PermanentError)(nil); errors.As(err, &cannot) {
+		return r.end(ctx, failed(Decision{Reason: cannot.Reason, Message: cannot.Message}))
 	}
 	return err
 }
@@ -153,19 +154,8 @@ func (r *migrationRun) end(ctx context.Context, change statusChange) error {
 	return err
 }
 
-// observedDefinition reads the definition of the resource. It returns controller.ErrOutdated if that is not the one
-// that was observed last, because the watch of definitions may be late.
-func (r *migrationRun) observedDefinition(
-	ctx context.Context, observation storageversion.Observation,
-) (*documents.Definition, error) {
-	live, err := r.env.documents.Definition(ctx, r.resource)
-	if err != nil {
-		return nil, err
-	}
-	return live, checkObserved(live.Metadata.UID, live.Metadata.Generation, observation)
-}
-
-// checkObserved returns controller.ErrOutdated if a definition that was read is not the one that was observed last.
+// checkObserved returns controller.ErrOutdated if a definition that was read is not the one that was observed last,
+// because the watch of definitions may be late.
 func checkObserved(uid types.UID, generation int64, observation storageversion.Observation) error {
 	last, _ := observation.Last()
 	switch observed := last.Evidence.CustomResourceDefinition; {
@@ -181,7 +171,10 @@ func checkObserved(uid types.UID, generation int64, observation storageversion.O
 // verifyAndPruneDefinition checks that the definition is the one that was observed. Then it removes the versions in
 // which no object is stored any more from status.storedVersions.
 func (r *migrationRun) verifyAndPruneDefinition(ctx context.Context, observation storageversion.Observation) error {
-	live, err := r.observedDefinition(ctx, observation)
+	live, err := r.env.documents.Definition(ctx, r.resource)
+	if err == nil {
+		err = checkObserved(live.Metadata.UID, live.Metadata.Generation, observation)
+	}
 	if err != nil {
 		return err
 	}

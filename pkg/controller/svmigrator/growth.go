@@ -104,7 +104,8 @@ func newGrowth(maxGrowth int64) growth {
 	return g
 }
 
-// rewritten counts a rewrite. It reports whether the next reading is due.
+// rewritten counts a rewrite. It reports whether the next reading is due, which is so after objects rewrites at the
+// latest. sincePause estimates the bytes alone.
 func (g *growth) rewritten(resource schema.GroupResource) bool {
 	size, objects := g.objects[resource], int64(readAfter)
 	switch {

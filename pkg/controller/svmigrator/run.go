@@ -82,9 +82,7 @@ type migrationRun struct {
 	// ending means that this run is writing the end of the migration.
 	ending atomic.Bool
 
-	savedAt time.Time
-	// unsaved is the last position if it was not stored, else nil.
-	unsaved      *sweep.Position
+	savedAt      time.Time
 	rate         rate
 	denialEvents int
 	failing      retry.Streak
@@ -95,7 +93,7 @@ type migrationRun struct {
 // run rewrites the objects of the migration. It returns nil if the migration has ended.
 func (r *migrationRun) run(ctx context.Context) error {
 	if err := r.passGates(ctx); err != nil {
-		return r.endNotRewritten(ctx, err)
+		return r.endPermanent(ctx, err)
 	}
 	defer r.withTarget.Store(nil)
 	if storageversion.Expires(r.resource) {
@@ -104,18 +102,8 @@ func (r *migrationRun) run(ctx context.Context) error {
 	if r.cleans() {
 		r.served.ReadServedVersions = r.readServedVersions
 	}
-	err := r.env.engine.Run(ctx, r.task, r.served, r)
-	if errors.Is(err, rewrite.ErrTurnOver) || errors.Is(err, rewrite.ErrStuck) {
-		err = errors.Join(err, r.saveUnsaved(ctx))
-	}
-	var permanent *rewrite.PermanentError
-	switch {
-	case errors.As(err, &permanent) && permanent.Reason == migrationv1alpha1.MigrationReasonResourceNotServed:
-		return errStopped // The next run looks for another version.
-	case permanent != nil:
-		return r.end(ctx, failed(Decision{Verdict: Fail, Reason: permanent.Reason, Message: permanent.Message}))
-	case err != nil:
-		return err
+	if err := r.env.engine.Run(ctx, r.task, r.served, r); err != nil {
+		return r.endPermanent(ctx, err)
 	}
 	return r.finish(ctx)
 }
@@ -208,24 +196,11 @@ func (r *migrationRun) cleans() bool {
 func (r *migrationRun) SavePosition(ctx context.Context, position sweep.Position) error {
 	interval := saveInterval + time.Duration(len(position.Denied))*saveIntervalOfDenied
 	if !position.Complete && r.env.clock.Since(r.savedAt) < interval {
-		r.unsaved = &position
 		return nil
 	}
-	return r.savePosition(ctx, position)
-}
-
-// saveUnsaved stores the last position if SavePosition has skipped it. The next run may be hours away.
-func (r *migrationRun) saveUnsaved(ctx context.Context) error {
-	if r.unsaved == nil {
-		return nil
-	}
-	return r.savePosition(ctx, *r.unsaved)
-}
-
-func (r *migrationRun) savePosition(ctx context.Context, position sweep.Position) error {
 	perMinute := r.rate.perMinute(r.env.clock.Now(), position.Counts.Processed())
 	err := r.status.update(ctx, putPosition(position, perMinute))
-	r.savedAt, r.unsaved = r.env.clock.Now(), nil
+	r.savedAt = r.env.clock.Now()
 	return err
 }
 

@@ -198,26 +198,6 @@ func TestFieldsThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestPositionAtTheEndOfATurn is stored, although another one was stored a moment ago.
-func TestPositionAtTheEndOfATurn(t *testing.T) {
-	m := made(func(m *migrationv1alpha1.StorageVersionMigration) { m.Status.Target = boundTo(3) })
-	s, ctx := newStage(t, m)
-	r := s.run(m)
-	for _, token := range []string{"first", "second", "third"} {
-		if err := r.SavePosition(ctx, sweep.Position{Token: token}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, want := range []string{"first", "third"} {
-		if got := r.status.stored.Status.Progress.ContinueToken; got != want {
-			t.Errorf("the token is %q, want %q", got, want)
-		}
-		if err := r.saveUnsaved(ctx); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // TestPostponedAgain runs a migration that was postponed because of kube-controller-manager. If all objects are done,
 // it may be postponed again and again. Then its condition stays as it is, and the log does not say that it continues.
 func TestPostponedAgain(t *testing.T) {

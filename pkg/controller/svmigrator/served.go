@@ -29,6 +29,7 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 	"sigs.k8s.io/svm-controller-manager/pkg/features"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
@@ -57,18 +58,13 @@ func (e *environment) requested(m *migrationv1alpha1.StorageVersionMigration) re
 	}
 }
 
-// NotRewritten is the error of a resource whose objects cannot or must not be rewritten. The decision is the one that a
-// migration of it comes to.
-type NotRewritten struct{ Decision }
-
-func (n *NotRewritten) Error() string { return n.Reason + ": " + n.Message }
-
+// cannotRewrite returns the error of a resource whose objects cannot be rewritten.
 func cannotRewrite(reason, format string, args ...any) error {
-	return &NotRewritten{failDecision(reason, format, args...)}
+	return &rewrite.PermanentError{Reason: reason, Message: controller.Sentence(fmt.Sprintf(format, args...))}
 }
 
 // findServed looks for a resource in the discovery documents. If it is not served, or cannot be migrated, the error is
-// NotRewritten. preferred is the version to take if requested has none.
+// a PermanentError. preferred is the version to take if requested has none.
 func findServed(
 	ctx context.Context, reader documents.Reader, requested rewrite.Resource, preferred string,
 ) (*rewrite.Resource, error) {
@@ -121,7 +117,7 @@ func servedAt(
 }
 
 // locate sets r.served to the resource as it is served, preferably at the version of the target. If it is not served,
-// or cannot be migrated, the error is NotRewritten.
+// or cannot be migrated, the error is a PermanentError.
 func (r *migrationRun) locate(ctx context.Context, target *migrationv1alpha1.MigrationTarget) error {
 	preferred := ""
 	if version, err := schema.ParseGroupVersion(target.EncodingVersion); err == nil && version.Group == r.resource.Group {
@@ -129,7 +125,7 @@ func (r *migrationRun) locate(ctx context.Context, target *migrationv1alpha1.Mig
 	}
 	requested := r.env.requested(r.status.stored)
 	found, err := findToRewrite(ctx, r.env.documents, requested, preferred)
-	if cannot := (*NotRewritten)(nil); errors.As(err, &cannot) && r.status.stored.Begun() &&
+	if cannot := (*rewrite.PermanentError)(nil); errors.As(err, &cannot) && r.status.stored.Begun() &&
 		cannot.Reason == migrationv1alpha1.MigrationReasonVersionNotServed {
 		requested.Version = "" // It was served when the migration began.
 		found, err = findToRewrite(ctx, r.env.documents, requested, preferred)
@@ -157,7 +153,7 @@ func findToRewrite(
 }
 
 // atStorageVersion returns a custom resource at its storage version. If that is not served, it returns the resource as
-// it was found if a webhook converts the objects, otherwise NotRewritten.
+// it was found if a webhook converts the objects, otherwise a PermanentError.
 func atStorageVersion(
 	ctx context.Context, reader documents.Reader, found *rewrite.Resource,
 ) (*rewrite.Resource, error) {
@@ -203,7 +199,7 @@ func (c *Controller) checkServed(
 		// All servers were read, and none has a storage version of the resource that the API server does serve.
 		err = notStored(resource)
 	}
-	var missing *NotRewritten
+	var missing *rewrite.PermanentError
 	now, patience := c.env.clock.Now(), m.CreationTimestamp.Add(servedPatience)
 	if m.Begun() {
 		patience = cmp.Or(waitingSince(&m.Status, decision), now).Add(begunPatience)
@@ -219,7 +215,7 @@ func (c *Controller) checkServed(
 			decision.DecideAt = patience
 		}
 	default:
-		return missing.Decision
+		return Decision{Verdict: Fail, Reason: missing.Reason, Message: missing.Message}
 	}
 	return decision
 }
@@ -239,6 +235,6 @@ func (r *migrationRun) servedElsewhere(err error) bool {
 
 // isNotServed reports whether err says that the manager's own API server does not list the resource.
 func isNotServed(err error) bool {
-	var missing *NotRewritten
+	var missing *rewrite.PermanentError
 	return errors.As(err, &missing) && missing.Reason == migrationv1alpha1.MigrationReasonResourceNotServed
 }

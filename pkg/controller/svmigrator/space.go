@@ -199,8 +199,8 @@ func (s *space) paused() *Decision {
 	return &s.pause.why
 }
 
-// startMeasurement starts a new measurement if nothing was read or written for spaceForgotten, or if a pause ended the
-// last one. It reports whether it did.
+// startMeasurement starts a new measurement if nothing was read or written for spaceForgotten, or if the last one
+// was broken off by a pause or by the end of its run. It reports whether it did.
 func (s *space) startMeasurement() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,6 +25,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
@@ -43,8 +45,8 @@ func (o *Options) dryRun(ctx context.Context, resources []schema.GroupResource) 
 	refused := false
 	for _, gr := range resources {
 		found, err := svmigrator.PlanDryRun(ctx, o.Clients.Discovery.RESTClient(), gr)
-		if instead := (*svmigrator.NotRewritten)(nil); errors.As(err, &instead) {
-			refused = refused || instead.Verdict == svmigrator.Fail
+		if instead := (*rewrite.PermanentError)(nil); errors.As(err, &instead) {
+			refused = refused || instead.Reason != migrationv1alpha1.MigrationReasonObjectsExpire
 			o.tell(gr, instead.Message)
 			continue
 		}

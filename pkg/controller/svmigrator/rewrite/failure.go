@@ -223,7 +223,7 @@ type consequence struct {
 	// restartsList means that a list has to begin anew.
 	restartsList bool
 	// ends is the error that ends the run, if its reason is not empty. atOnce means that the run ends without
-	// vanishPatience.
+	// startPatience.
 	ends   PermanentError
 	atOnce bool
 }

@@ -20,7 +20,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strconv"
 	"sync"
 	"time"
@@ -91,21 +90,15 @@ type patchedMetadata struct {
 
 // rewrite writes an object as it was listed.
 func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) tryResult {
-	a := tryResult{object: object}
-	before := object.Extra.(*original)
-	fields := patchedMetadata{object.UID, object.ResourceVersion, before.cleaned}
-	body, err := json.Marshal(map[string]any{"metadata": fields})
-	if err != nil {
-		a.outcome, a.failure = sweep.Denied, Failure{kind: refused, message: fmt.Sprintf("encoding the patch: %v", err)}
-		return a
-	}
+	fields := patchedMetadata{object.UID, object.ResourceVersion, object.Extra.(*original).cleaned}
+	body, _ := json.Marshal(map[string]any{"metadata": fields}) // Metadata can be encoded, because they were decoded.
 	switch field, version, err := r.dropped(ctx, object); {
 	case err != nil:
 		return r.failed(ctx, object, err)
 	case field != "":
 		return r.wouldDrop(object, field, version)
 	}
-	a, err = r.tryRewrite(ctx, object, body, false)
+	a, err := r.tryRewrite(ctx, object, body, false)
 	if err != nil && fence.Denies(err.Error()) {
 		a, err = r.tryRewrite(ctx, object, body, true) // Maybe there is another way for this object.
 	}

@@ -56,9 +56,9 @@ const (
 	maxDenialLines = 100
 
 	// A server that has just started may answer for a moment that it does not serve the resource, or that listing or
-	// writing objects is forbidden. So for vanishPatience the runner repeats such requests. After that the run fails, or,
+	// writing objects is forbidden. So for startPatience the runner repeats such requests. After that the run fails, or,
 	// if writing an object is forbidden, the object is denied.
-	vanishPatience = 15 * time.Second
+	startPatience = 15 * time.Second
 )
 
 // Subsystem begins the names of the migrator's metrics.
@@ -97,14 +97,6 @@ func newSweepState(class storageversion.Class, from sweep.Position) *sweepState 
 	return &sweepState{sweep: sweep.New(from, newer(class))}
 }
 
-// forgetListed also forgets why objects were denied: those of the unfinished chunks are tried again, and would count
-// twice. The token that the next list continues with is the one of the position, which may have expired again.
-func (s *sweepState) forgetListed() {
-	s.sweep.ForgetListed()
-	s.newToken = false
-	s.deniedForPermission, s.deniedForChange = commonDenials{}, commonDenials{}
-}
-
 // sweepRunner drives one sweep: it sends the requests that the sweep asks for, and reports their results to the sweep.
 type sweepRunner struct {
 	*sweepState
@@ -128,7 +120,7 @@ type sweepRunner struct {
 	objectRetry, listRetry Retry
 	// denials counts the denied objects.
 	denials int
-	// pastStart is true after one object was refused for vanishPatience: from then on a refusal is not that of an API
+	// pastStart is true after one object was refused for startPatience: from then on a refusal is not that of an API
 	// server that has just started.
 	pastStart bool
 	// turnOver means that no request is sent any more, and that the run ends when nothing is in flight.
@@ -228,6 +220,7 @@ func (r *sweepRunner) drain(ctx context.Context) {
 		a := <-r.tryResults
 		if a.outcome != sweep.NoOutcome && !r.mayBeUnready(a, r.clock.Now()) {
 			r.done(ctx, a)
+			_ = r.checkCommonDenials(a) // It counts the denial. The next run ends with the error.
 		} else {
 			r.sweep.Return(a.object)
 		}
@@ -311,7 +304,7 @@ func (r *sweepRunner) handleFailure(ctx context.Context, a tryResult, now time.T
 }
 
 // mayBeUnready reports whether an object was refused in a way in which an API server refuses everything when it has
-// just started, and notes when that began. If one object was refused for vanishPatience, a start is not the reason.
+// just started, and notes when that began. If one object was refused for startPatience, a start is not the reason.
 func (r *sweepRunner) mayBeUnready(a tryResult, now time.Time) bool {
 	if a.outcome != sweep.Denied || !a.failure.unready() || r.pastStart {
 		return false
@@ -320,7 +313,7 @@ func (r *sweepRunner) mayBeUnready(a tryResult, now time.Time) bool {
 		a.object.Failures, a.object.FailingSince = 0, time.Time{}
 	}
 	a.object.FailingSince = cmp.Or(a.object.FailingSince, now)
-	r.pastStart = now.Sub(a.object.FailingSince) >= vanishPatience
+	r.pastStart = now.Sub(a.object.FailingSince) >= startPatience
 	return !r.pastStart
 }
 
@@ -362,7 +355,7 @@ func (r *sweepRunner) done(ctx context.Context, a tryResult) {
 func (r *sweepRunner) retriesDenied() bool { return r.normal == RetryingDenied }
 
 // checkPermanent returns the error that ends the run, or nil if the request has to be repeated. Some failures are
-// permanent only after vanishPatience.
+// permanent only after startPatience.
 func (r *sweepRunner) checkPermanent(f Failure) error {
 	c := consequences[f.kind]
 	if c.ends.Reason == "" {
@@ -371,7 +364,7 @@ func (r *sweepRunner) checkPermanent(f Failure) error {
 	}
 	now := r.clock.Now()
 	r.endingSince = cmp.Or(r.endingSince, now)
-	if !c.atOnce && now.Sub(r.endingSince) < vanishPatience {
+	if !c.atOnce && now.Sub(r.endingSince) < startPatience {
 		return nil
 	}
 	return f.permanentError()

@@ -317,7 +317,7 @@ func TestFailuresThatEndAMigration(t *testing.T) {
 	}{
 		"it cannot be patched": {unsupported, migrationv1alpha1.MigrationReasonVerbsNotSupported, 0},
 		"a server says for long that it is gone": {
-			resourceGone, migrationv1alpha1.MigrationReasonResourceNotServed, vanishPatience,
+			resourceGone, migrationv1alpha1.MigrationReasonResourceNotServed, startPatience,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -186,7 +186,7 @@ func (r *rewriter) tryWays(
 		}
 		path := r.changedBy(before, after, r.resource.Version)
 		if changed == fencedOff && path != managedFieldsPath {
-			path = "" // The fence stands, and compares what is stored. A read may hide fields.
+			path = "" // The fence accepts this way, and it compares what is stored, of which a read may hide fields.
 		}
 		if path == "" {
 			if n.next = n.objects + dryRunInterval; way == mergeWay && r.addsDefaults() {
