@@ -113,9 +113,11 @@ func (e *evaluation) events() []Event {
 	return events
 }
 
-// lostVersions returns the stored versions that a definition listed and does not list any more.
+// lostVersions returns the stored versions that a definition listed and does not list any more. Another definition of
+// the same name has lost none.
 func lostVersions(before, after *migrationv1alpha1.StorageEvidence) []string {
-	if after == nil || after.CustomResourceDefinition == nil {
+	if before == nil || before.CustomResourceDefinition == nil || after == nil || after.CustomResourceDefinition == nil ||
+		before.CustomResourceDefinition.UID != after.CustomResourceDefinition.UID {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(before.StoredVersions()), func(version string) bool {

@@ -151,8 +151,8 @@ func (e *evaluation) failureMessage() string {
 			"CustomResourceDefinition changed while it ran, or the feature gate CRDManagedFieldsCleaning was off in the "+
 			"manager that migrated.", last.Name)
 	case e.latest != nil && e.latest.Name == last.Name && e.latest.IsConditionTrue(migrationv1alpha1.MigrationSucceeded):
-		message = fmt.Sprintf("The migration %s succeeded, but it began before this manager saw the servers agree.",
-			last.Name)
+		message = fmt.Sprintf("The migration %s succeeded, but does not prove that all objects are stored in the "+
+			"current encoding: it began before this manager saw the servers agree, or another migrator ran it.", last.Name)
 	case backoff.Failures > 1:
 		message = fmt.Sprintf("%d migrations in a row failed. The last is %s, whose status says why.", backoff.Failures,
 			last.Name)

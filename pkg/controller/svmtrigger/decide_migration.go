@@ -134,11 +134,8 @@ func (e *evaluation) confirmed(m *migrationv1alpha1.StorageVersionMigration) boo
 func (e *evaluation) planDeletions() {
 	e.decision.DeleteReason = reasonNothingDue
 	for _, m := range boundToEpoch(e.in) {
-		bound := m.EpochTarget()
-		if bound == nil {
-			continue
-		}
-		outdated := bound.StorageStateUID != e.in.State.UID || *bound.Epoch != e.next.Epoch
+		made := m.Spec.Target
+		outdated := made.StorageStateUID != e.in.State.UID || *made.Epoch != e.next.Epoch
 		if m.Spec.Suspend && e.nothingDue() || !m.Spec.Suspend && outdated {
 			e.decision.Delete = append(e.decision.Delete, m)
 			if outdated {

@@ -56,21 +56,17 @@ func (m *StorageVersionMigration) Begun() bool {
 	return m.Status.StartTime != nil && m.Status.Target != nil
 }
 
-// EpochTarget returns the target of the migration if it names an epoch, else nil.
+// EpochTarget returns the target of the migration if it names an epoch, else nil: the target that it began with, or
+// before that the one that its spec asks for.
 func (m *StorageVersionMigration) EpochTarget() *MigrationTarget {
-	if target := m.EffectiveTarget(); target != nil && target.Epoch != nil {
-		return target
-	}
-	return nil
-}
-
-// EffectiveTarget returns the target of the migration: the one that it began with, or before that the one that its spec
-// asks for. It is nil if any target will do.
-func (m *StorageVersionMigration) EffectiveTarget() *MigrationTarget {
+	target := m.Spec.Target
 	if m.Begun() {
-		return m.Status.Target
+		target = m.Status.Target
 	}
-	return m.Spec.Target
+	if target == nil || target.Epoch == nil {
+		return nil
+	}
+	return target
 }
 
 // HasEpoch reports whether spec.target names an epoch, as in the migrations of the trigger. A person may ask for an
