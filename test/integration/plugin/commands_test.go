@@ -168,7 +168,7 @@ func (c *cluster) awaitStranger(t *testing.T, code int, printed ...string) {
 }
 
 func testNames(t *testing.T, c *cluster) {
-	c.svm(t, "status", "wigdets").must(t, 1).tell(t, `no resource is named "wigdets". Did you mean widgets.example.com?`)
+	c.svm(t, "status", "wigdets").must(t, 1).tell(t, `no resource is named "wigdets": write its plural`)
 	c.svm(t, "status", "storageversionmigrations").must(t, 1).tell(t, "names 2 resources",
 		"storageversionmigrations.migration.k8s.io, storageversionmigrations.storagemigration.k8s.io")
 	c.svm(t, "status", "widgets", "-o", "xml").must(t, 1).tell(t, "use wide, json, yaml, name")

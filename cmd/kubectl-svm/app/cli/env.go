@@ -118,6 +118,9 @@ func (e *Env) Overwrite(line string) {
 // Notef prints a line on ErrOut. It replaces the line that Overwrite shows. It escapes what the line has for terminals,
 // because it may quote others, for example a webhook.
 func (e *Env) Notef(format string, args ...any) {
-	e.Overwrite("")
-	_, _ = fmt.Fprintln(e.ErrOut, printers.EscapeTerminal(fmt.Sprintf(format, args...)))
+	line := printers.EscapeTerminal(fmt.Sprintf(format, args...)) + "\n"
+	if e.Interactive {
+		line = "\r\x1b[K" + line
+	}
+	_, _ = fmt.Fprint(e.ErrOut, line) // One write, so that several goroutines may print.
 }

@@ -208,6 +208,16 @@ func (c *Catalog) match(name string) ([]schema.GroupResource, error) {
 	return matches, nil
 }
 
+// unknown returns the error for a name that no resource has.
+func (c *Catalog) unknown(name string) error {
+	hint := ""
+	if c.Incomplete != nil {
+		hint = fmt.Sprintf(" But %v.", c.Incomplete)
+	}
+	return fmt.Errorf("no resource is named %q: write its plural, as in \"widgets\" or \"widgets.example.com\"; "+
+		"\"kubectl api-resources\" lists all.%s", name, hint)
+}
+
 // hasName reports whether a name without a group, or with it, is one of the resource.
 func (r *Resource) hasName(name string) bool {
 	short, group, qualified := strings.Cut(name, ".")

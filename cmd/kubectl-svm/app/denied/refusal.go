@@ -17,9 +17,7 @@ limitations under the License.
 package denied
 
 import (
-	"fmt"
 	"regexp"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -29,41 +27,34 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 )
 
-// The wording of refusals of kube-apiserver.
-var (
-	byWebhook     = regexp.MustCompile(`admission webhook "([^"]+)"`)
-	webhookFailed = regexp.MustCompile(`failed calling webhook "([^"]+)"`)
-	byPolicy      = regexp.MustCompile(`(ValidatingAdmissionPolicy|MutatingAdmissionPolicy) '([^']+)'`)
-	leftBehind    = regexp.MustCompile(`^namespaces "([^"]+)" not found$`)
-	notAllowed    = regexp.MustCompile(`User "([^"]+)" cannot (\w+) resource`)
-)
+// refusals are the words of refusals, with who refuses, and what to do. $1 and $2 stand for parts of the words.
+var refusals = []struct {
+	words       *regexp.Regexp
+	who, remedy string
+}{
+	{regexp.MustCompile(regexp.QuoteMeta(fence.DeniedChange)), "the fence",
+		"Read the message, which says what may be the cause and what helps."},
+	{regexp.MustCompile(regexp.QuoteMeta(rewrite.WouldDrop)), "the manager",
+		"The objects would lose fields that clients read. The message says what helps."},
+	{regexp.MustCompile(`failed calling webhook "([^"]+)"`), "webhook $1",
+		"The webhook does not work. Repair it, or exclude these objects from it."},
+	{regexp.MustCompile(`admission webhook "([^"]+)"`), "webhook $1", "Change the objects so that the webhook accepts " +
+		"them. Or add a matchCondition to the webhook that skips the user of the manager."},
+	{regexp.MustCompile(`(ValidatingAdmissionPolicy|MutatingAdmissionPolicy) '([^']+)'`), "$1 $2", "Change the " +
+		"objects so that the policy accepts them. Or add a matchCondition to the policy that skips the user of the manager."},
+	{regexp.MustCompile(`User "([^"]+)" cannot (\w+) resource`), "RBAC", "Allow the user $1 to $2 the objects. For " +
+		"custom resources: kubectl svm rbac | kubectl apply -f -"},
+	{regexp.MustCompile(`^namespaces "([^"]+)" not found$`), "namespace $1", "The objects still exist, but their " +
+		"namespace does not. Create the namespace again. Then delete it, which deletes the objects too, or retry."},
+}
 
 // refusal says who refuses an object, and what to do.
 func refusal(object migrationv1alpha1.DeniedObject) (who, remedy string) {
-	if strings.Contains(object.Message, fence.DeniedChange) {
-		return "the fence", "Read the message, which says what may be the cause and what helps."
-	}
-	if strings.Contains(object.Message, rewrite.WouldDrop) {
-		return "the manager", "The objects would lose fields that clients read. The message says what helps."
-	}
-	if m := webhookFailed.FindStringSubmatch(object.Message); m != nil {
-		return "webhook " + m[1], "The webhook does not work. Repair it, or exclude these objects from it."
-	}
-	if m := byWebhook.FindStringSubmatch(object.Message); m != nil {
-		return "webhook " + m[1], "Change the objects so that the webhook accepts them. Or add a matchCondition to the " +
-			"webhook that skips the user of the manager."
-	}
-	if m := byPolicy.FindStringSubmatch(object.Message); m != nil {
-		return m[1] + " " + m[2], "Change the objects so that the policy accepts them. Or add a matchCondition to the " +
-			"policy that skips the user of the manager."
-	}
-	if m := notAllowed.FindStringSubmatch(object.Message); m != nil {
-		return "RBAC", fmt.Sprintf("Allow the user %s to %s the objects. For custom resources: kubectl svm rbac | "+
-			"kubectl apply -f -", m[1], m[2])
-	}
-	if m := leftBehind.FindStringSubmatch(object.Message); m != nil {
-		return "namespace " + m[1], "The objects still exist, but their namespace does not. Create the namespace again. " +
-			"Then delete it, which deletes the objects too, or retry."
+	for _, r := range refusals {
+		if m := r.words.FindStringSubmatchIndex(object.Message); m != nil {
+			return string(r.words.ExpandString(nil, r.who, object.Message, m)),
+				string(r.words.ExpandString(nil, r.remedy, object.Message, m))
+		}
 	}
 	if object.Reason == metav1.StatusReasonInvalid {
 		return "validation", "The objects are not valid any more. Repair them with kubectl edit, or delete them."

@@ -97,10 +97,13 @@ func (o *Options) changeOf(ctx context.Context, object *unstructured.Unstructure
 	if change.Refusal, err = o.dryRun(ctx, object); err != nil {
 		return Change{}, err
 	}
+	if change.Live == nil {
+		return change, ctx.Err() // There are no objects yet.
+	}
 	if change.Webhook, err = o.checkWebhook(ctx, file); err != nil {
 		return Change{}, err
 	}
-	if change.Live != nil && len(change.unserved()) > 0 {
+	if len(change.unserved()) > 0 {
 		change.ManagedFields, change.Uncounted = o.countManagedFields(ctx, *change.Live)
 	}
 	return change, ctx.Err()

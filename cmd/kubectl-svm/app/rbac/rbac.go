@@ -74,6 +74,8 @@ func NewCommand(env *cli.Env) *cobra.Command {
 func (o *Options) Run(ctx context.Context) error {
 	_, documents, err := o.Clients.Discovery.ServerGroupsAndResourcesWithContext(ctx)
 	switch {
+	case ctx.Err() != nil:
+		return ctx.Err() // Groups that were interrupted count as failed.
 	case discovery.IsGroupDiscoveryFailedError(err) && o.Admission: // The API server itself serves these.
 	case discovery.IsGroupDiscoveryFailedError(err) && !o.AllowIncomplete:
 		return fmt.Errorf("the API server could not list all its resources, so the role would lack the permissions "+
@@ -81,7 +83,7 @@ func (o *Options) Run(ctx context.Context) error {
 	case discovery.IsGroupDiscoveryFailedError(err):
 		o.Notef("The role lacks the resources that the API server could not list, also if an earlier one has them: %v", err)
 	case err != nil:
-		return fmt.Errorf("reading which resources the API server serves: %w", err)
+		return fmt.Errorf("reading which resources the API server serves: %w", cli.Explain(err))
 	}
 	role := install.NewRole(install.Resources(documents))
 	if o.Admission {

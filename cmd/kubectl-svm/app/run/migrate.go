@@ -38,12 +38,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/observer"
 )
 
-const (
-	// lookInterval is how often the command looks at its migrations.
-	lookInterval = 500 * time.Millisecond
-	// maxLines is how many events wait to be printed.
-	maxLines = 100
-)
+// lookInterval is how often the command looks at its migrations.
+const lookInterval = 500 * time.Millisecond
 
 // errNotSaved is why a run ends whose progress cannot be saved any more.
 var errNotSaved = errors.New("the run has ended, because --resume relies on that file")
@@ -78,7 +74,7 @@ func (o *Options) migrate(
 	// The conditions of the migrations say all that the log does.
 	running, stop := context.WithCancelCause(klog.NewContext(ctx, logr.Discard()))
 	defer stop(nil)
-	stored, lines := newStore(o.saver(stop)), make(chan string, maxLines)
+	stored := newStore(o.saver(stop))
 	for _, m := range migrations {
 		stored.add(m)
 	}
@@ -90,7 +86,7 @@ func (o *Options) migrate(
 	clients := svmigrator.Clients{
 		Migrations: stored.MigrationV1alpha1(), Documents: o.Clients.Discovery.RESTClient(), Objects: o.Clients.Config,
 	}
-	migrator, err := svmigrator.New(running, clients, factory.Migration().V1alpha1(), watching, recorder{lines: lines},
+	migrator, err := svmigrator.New(running, clients, factory.Migration().V1alpha1(), watching, recorder{env: o.Env},
 		o.Migrator)
 	if err != nil {
 		return nil, err
@@ -99,7 +95,7 @@ func (o *Options) migrate(
 	var parts sync.WaitGroup
 	parts.Go(func() { watching.Run(running) })
 	parts.Go(func() { _ = migrator.Run(running) }) // Its store refuses no fields.
-	o.follow(running, stored, lines)
+	o.follow(running, stored)
 	stop(nil)
 	parts.Wait()
 	factory.Shutdown()
@@ -142,7 +138,7 @@ func (o *Options) removeFiles(migrations []migrationv1alpha1.StorageVersionMigra
 }
 
 // follow prints what happens until all migrations have ended.
-func (o *Options) follow(ctx context.Context, stored *store, lines <-chan string) {
+func (o *Options) follow(ctx context.Context, stored *store) {
 	report := &reporter{Env: o.Env}
 	defer o.Overwrite("")
 	ticker := o.Clock.NewTicker(lookInterval)
@@ -151,9 +147,6 @@ func (o *Options) follow(ctx context.Context, stored *store, lines <-chan string
 		select {
 		case <-ctx.Done():
 			return
-		case line := <-lines:
-			report.Notef("%s", line)
-			continue
 		case <-ticker.C():
 		}
 		all := stored.all()
@@ -164,9 +157,6 @@ func (o *Options) follow(ctx context.Context, stored *store, lines <-chan string
 			i = slices.IndexFunc(all, func(m migrationv1alpha1.StorageVersionMigration) bool { return !m.Finished() })
 		}
 		if i < 0 {
-			for len(lines) > 0 {
-				report.Notef("%s", <-lines)
-			}
 			return
 		}
 		report.report(&all[i])

@@ -76,19 +76,15 @@ var printedEvents = map[string]bool{
 	svmigrator.EventStatusNotWritten: true,
 }
 
-// recorder passes on the events of the migrator. It has the methods that the migrator calls. The others are nil.
+// recorder prints events of the migrator. It has the methods that the migrator calls. The others are nil.
 type recorder struct {
 	record.EventRecorderLogger
-	lines chan<- string
+	env *cli.Env
 }
 
 func (r recorder) Event(_ runtime.Object, _, reason, message string) {
-	if !printedEvents[reason] {
-		return
-	}
-	select {
-	case r.lines <- message:
-	default: // Nobody reads lines any more.
+	if printedEvents[reason] {
+		r.env.Notef("%s", message)
 	}
 }
 

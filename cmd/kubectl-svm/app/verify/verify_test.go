@@ -73,7 +73,7 @@ func TestErrorHasItsLine(t *testing.T) {
 	}
 	_, err = o.Survey(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "a page is corrupt") ||
-		errOut.String() != "\r\x1b[K100 objects read\r\x1b[K" {
+		errOut.String() != "\r\x1b[K50 objects read\r\x1b[K" {
 		t.Errorf("got the error %v and printed %q", err, errOut)
 	}
 }
