@@ -90,7 +90,7 @@ func (l *Ledger) all() resourceSet {
 // the last call is known.
 //
 // The order matters. The evidence is taken before the change, because afterwards it lacks the processes that left.
-// looks.forget comes last: noteDeparture still has to find out whether the process was read.
+// looks.forget comes after noteDeparture, which has to find out whether the process was read.
 func (l *Ledger) SetServers(now time.Time, living []Process, unbroken bool) Changes {
 	departure := Sighting{Evidence: l.servers.evidence()}
 	left, back, came, changed := l.servers.set(now, living, unbroken)

@@ -51,7 +51,7 @@ func (l *Look) advertised(answering []string) (own sets.Set[string], shown bool)
 }
 
 // Missing returns the identities of the servers that advertise an address at which nobody answers. It returns none if
-// the servers advertise other addresses than those at which servers answer.
+// nobody answers at any advertised address: SharesAddresses is about that.
 func (l *Look) Missing(answering []string) []string {
 	var missing []string
 	_, shown := l.advertised(answering)

@@ -121,21 +121,21 @@ func (l *looks) lose(name string) bool {
 // learnAddresses records which addresses the servers advertise. It finds out whether each server that may answer
 // advertises an address that no other advertises.
 func (l *looks) learnAddresses(now time.Time, look Look) {
-	identities, addresses := l.servers.lingering(now), sets.Set[string]{}
-	maps.DeleteFunc(l.advertised, func(identity, _ string) bool { return !identities.Has(identity) })
+	mayAnswer, addresses := l.servers.lingering(now), sets.Set[string]{}
+	maps.DeleteFunc(l.advertised, func(identity, _ string) bool { return !mayAnswer.Has(identity) })
 	maps.Copy(l.advertised, look.Advertised)
 
 	for _, process := range look.Living {
-		identities.Insert(process.Identity)
+		mayAnswer.Insert(process.Identity)
 	}
-	for identity := range identities {
+	for identity := range mayAnswer {
 		addresses.Insert(l.advertised[identity])
 	}
 	shown := slices.ContainsFunc(look.Living, func(process Process) bool {
 		_, shown := look.Documents[l.advertised[process.Identity]]
 		return shown
 	})
-	l.byAddress = shown && !addresses.Has("") && len(addresses) == len(identities) && l.servers.equal(look.Living)
+	l.byAddress = shown && !addresses.Has("") && len(addresses) == len(mayAnswer) && l.servers.equal(look.Living)
 }
 
 // departedMayAnswer reports whether a document of the last look may be from a server that departed, although its

@@ -23,6 +23,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
@@ -35,6 +36,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/stored"
 	"sigs.k8s.io/svm-controller-manager/test/samples"
 )
 
@@ -58,6 +60,7 @@ func testStored(t *testing.T, cp *ControlPlane) {
 	createUnusual(t, client)
 	t.Run("every object of every resource is found", func(t *testing.T) { checkEveryResource(t, cp) })
 	t.Run("a custom resource keeps its hash in another encoding", func(t *testing.T) { checkCustomResource(t, cp) })
+	t.Run("a count goes on after a compaction", func(t *testing.T) { checkCompaction(t, cp) })
 	t.Run("a resource without objects, or unknown, has none", func(t *testing.T) {
 		for _, gr := range []schema.GroupResource{
 			{Group: "batch", Resource: "jobs"}, {Group: "no.such", Resource: "things"}, {Resource: "masterleases"},
@@ -122,6 +125,33 @@ func testStored(t *testing.T, cp *ControlPlane) {
 			t.Errorf("found only %v", found)
 		}
 	})
+}
+
+// checkCompaction compacts etcd while its objects are counted, after some keys of a folder of its own.
+func checkCompaction(t *testing.T, cp *ControlPlane) {
+	const keys = 120
+	client := cp.Etcd().Client()
+	for i := range keys {
+		_, err := client.Put(t.Context(), fmt.Sprintf("/compacted/things/%03d", i), `{"apiVersion":"v1","kind":"Thing"}`)
+		must(t, err)
+	}
+	compacted := false
+	survey, err := stored.Count(t.Context(), client, stored.CountOptions{Prefix: "/compacted"}, func(int64) {
+		if compacted {
+			return
+		}
+		compacted = true
+		written, err := client.Put(t.Context(), "/compacted/things/000", `{"apiVersion":"v1","kind":"Thing"}`)
+		must(t, err)
+		_, err = client.Compact(t.Context(), written.Header.Revision)
+		must(t, err)
+	})
+	must(t, err)
+	if !compacted || survey.First >= survey.Last || len(survey.Tallies) != 1 || survey.Tallies[0].Objects != keys {
+		t.Errorf("from revision %d to %d it found %+v, want %d objects", survey.First, survey.Last, survey.Tallies, keys)
+	}
+	_, err = client.Delete(t.Context(), "/compacted/", clientv3.WithPrefix())
+	must(t, err)
 }
 
 func expectStored(t *testing.T, o StoredObject, key, encoding, provider string, version int64) {

@@ -119,15 +119,15 @@ func definitionDeleted(in Input) bool {
 }
 
 func decideWithoutDefinition(in Input) Decision {
-	d := Decision{Reason: reasonDefinitionDeleted, Delete: boundToEpoch(in), DeleteReason: reasonDefinitionDeleted}
+	d := Decision{Reason: reasonDefinitionDeleted, Delete: madeForEpoch(in), DeleteReason: reasonDefinitionDeleted}
 	if in.State != nil && in.State.DeletionTimestamp == nil {
 		d.StateAction = DeleteState
 	}
 	return d
 }
 
-// boundToEpoch returns the migrations of the resource that have not ended and are for an epoch of a state.
-func boundToEpoch(in Input) (bound []*migrationv1alpha1.StorageVersionMigration) {
+// madeForEpoch returns the migrations of the resource that have not ended and are for an epoch of a state.
+func madeForEpoch(in Input) (bound []*migrationv1alpha1.StorageVersionMigration) {
 	for _, m := range in.Migrations {
 		if m.GroupResource() == in.Observation.Resource && !m.Finished() && m.HasEpoch() && m.DeletionTimestamp == nil {
 			bound = append(bound, m)
@@ -152,7 +152,7 @@ func decideWithoutState(in Input) Decision {
 	}
 	suspended := func(m *migrationv1alpha1.StorageVersionMigration) bool { return m.Spec.Suspend }
 	return Decision{
-		Reason: reasonNothingKnown, Delete: slices.DeleteFunc(boundToEpoch(in), suspended), DeleteReason: reasonOutdated,
+		Reason: reasonNothingKnown, Delete: slices.DeleteFunc(madeForEpoch(in), suspended), DeleteReason: reasonOutdated,
 	}
 }
 

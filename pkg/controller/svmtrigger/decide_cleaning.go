@@ -140,7 +140,7 @@ func (e *evaluation) cleanedInVain(m *migrationv1alpha1.StorageVersionMigration)
 		return false
 	}
 	if e.generationOf(m) == now.CustomResourceDefinition.Generation {
-		return seen.Ran // A migration that ended before this manager started may have run while the feature gate was off.
+		return seen.EndedWatched // An earlier manager may have had the feature gate off.
 	}
 	return now.FirstObservedTime != nil && m.Status.CompletionTime != nil &&
 		m.Status.CompletionTime.After(now.FirstObservedTime.Time)

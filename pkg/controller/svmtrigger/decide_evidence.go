@@ -57,7 +57,7 @@ func (e *evaluation) recordSightings() {
 	}
 	// Servers that nobody asked may have written in any encoding: those that left meanwhile, and those that live.
 	departedUnread := slices.ContainsFunc(sightings, func(s storageversion.Sighting) bool {
-		return slices.ContainsFunc(s.UnreadDeparted, e.notRecorded)
+		return slices.ContainsFunc(s.UnreadDeparted, e.mayBeUnasked)
 	})
 	e.unseenServers = !e.problemMayPass() && e.ofKubeAPIServers() &&
 		slices.ContainsFunc(e.in.Observation.UnreadLiving, e.mayWriteAnything)
@@ -192,16 +192,16 @@ func (e *evaluation) ofKubeAPIServers() bool {
 // mayWriteAnything reports whether a living server that was not read may be another process than the recorded one.
 // Where a process may take over the Lease of the one before, the record says nothing about the server.
 func (e *evaluation) mayWriteAnything(server storageversion.Process) bool {
-	return e.notRecorded(server) || slices.ContainsFunc(e.old.Evidence.Endpoints,
+	return e.mayBeUnasked(server) || slices.ContainsFunc(e.old.Evidence.Endpoints,
 		func(endpoint migrationv1alpha1.EndpointEvidence) bool {
 			return storageversion.LeaseMayOutliveProcess(endpoint.ServerVersion)
 		})
 }
 
-// notRecorded reports whether the recorded evidence does not show that the writer of the state asked this server. The
-// evidence names all servers that lived. If it is from discovery and has no endpoints, it was recorded because a
+// mayBeUnasked reports whether the recorded evidence leaves open that the writer of the state never asked this server.
+// The evidence names all servers that lived. If it is from discovery and has no endpoints, it was recorded because a
 // server left, and the servers in it need not have been asked.
-func (e *evaluation) notRecorded(server storageversion.Process) bool {
+func (e *evaluation) mayBeUnasked(server storageversion.Process) bool {
 	recorded := e.old.Evidence
 	if recorded == nil || server.Incarnation == "" || // Nobody knows which process that was.
 		(recorded.Source == migrationv1alpha1.EvidenceFromServerDiscovery && len(recorded.Endpoints) == 0) {

@@ -133,7 +133,7 @@ func (e *evaluation) confirmed(m *migrationv1alpha1.StorageVersionMigration) boo
 // why.
 func (e *evaluation) planDeletions() {
 	e.decision.DeleteReason = reasonNothingDue
-	for _, m := range boundToEpoch(e.in) {
+	for _, m := range madeForEpoch(e.in) {
 		made := m.Spec.Target
 		outdated := made.StorageStateUID != e.in.State.UID || *made.Epoch != e.next.Epoch
 		if m.Spec.Suspend && e.nothingDue() || !m.Spec.Suspend && outdated {
@@ -158,7 +158,7 @@ func (e *evaluation) findMigrations() {
 		return
 	case primary == nil && e.in.Observation.Primary != e.in.Observation.Resource:
 		return // It is not known yet.
-	case primary == nil:
+	case primary == nil: // The storage is not shared.
 	case !e.primaryAlreadyMigrated():
 		e.next.Migration = primary.Status.Migration
 		return

@@ -44,10 +44,11 @@ type seenTimes struct {
 }
 
 // MigrationSeen is when a manager first saw a migration, and when it first saw it finished. FinishedAt is zero if the
-// migration is not finished. Ran means that it was not finished when the manager started.
+// migration is not finished. EndedWatched means that it has ended, or will, while this manager watches the
+// resource.
 type MigrationSeen struct {
 	At, FinishedAt time.Time
-	Ran            bool
+	EndedWatched   bool
 }
 
 // ForgetDeleted makes the next state of the resource start without what people wrote on the last one.
@@ -73,7 +74,7 @@ func (m Memory) Update(in *Input) {
 	for _, migration := range in.Migrations {
 		one, was := before.migrations[migration.UID]
 		if !was {
-			one.At, one.Ran = in.Now, watched || !migration.Finished()
+			one.At, one.EndedWatched = in.Now, watched || !migration.Finished()
 		}
 		if one.FinishedAt.IsZero() && migration.Finished() {
 			one.FinishedAt = in.Now

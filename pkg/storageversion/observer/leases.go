@@ -83,7 +83,7 @@ func (w *leaseWatcher) run(ctx context.Context) {
 
 // livedBefore asks etcd which processes lived before a list: since the watch broke or, if there was none, as far back
 // as etcd remembers. After the first list it asks nothing if all Leases are older than that. unbroken says that no
-// process is missing since then.
+// process is missing since then. After the first list it is true, because nothing was known before.
 func (w *leaseWatcher) livedBefore(
 	ctx context.Context, was leasesAt,
 ) (earlier [][]storageversion.Process, unbroken bool) {

@@ -105,18 +105,18 @@ const (
 )
 
 // keepReading calls read until ctx ends: whenever somebody raises wake, at every poll, and at intervals that grow from
-// first while read reports that something is missing.
+// those of retries while read reports that something is missing.
 func (s *sharedLedger) keepReading(
-	ctx context.Context, wake signal, first wait.Backoff, read func(context.Context, cause) (missing bool),
+	ctx context.Context, wake signal, retries wait.Backoff, read func(context.Context, cause) (missing bool),
 ) {
-	backoff, nextPoll := first, s.nextPoll()
+	backoff, nextPoll := retries, s.nextPoll()
 	for until, why := nextPoll, intervalOver; ; {
 		raised, err := wake.await(ctx, s.clock, until)
 		if err != nil {
 			return
 		}
 		if raised {
-			why, backoff = woken, first
+			why, backoff = woken, retries
 		}
 		missing := read(ctx, why)
 		if why == intervalOver {
@@ -124,7 +124,7 @@ func (s *sharedLedger) keepReading(
 		}
 		until, why = nextPoll, intervalOver
 		if !missing {
-			backoff = first
+			backoff = retries
 		} else if soon := s.clock.Now().Add(backoff.Step()); soon.Before(until) {
 			until, why = soon, incomplete
 		}

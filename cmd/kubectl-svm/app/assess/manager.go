@@ -46,7 +46,7 @@ type Manager struct {
 	Running bool `json:"running"`
 	// ObservesOnly is whether the leader runs no migrator, so that no migration begins.
 	ObservesOnly bool `json:"observesOnly,omitempty"`
-	// Help is what to do if it is not known whether one runs. If it is empty, starting one helps.
+	// Help is what to do if it is not known whether one runs, else empty.
 	Help string `json:"-"`
 	// Message says whether a manager runs, and why.
 	Message string `json:"message"`
@@ -56,6 +56,9 @@ type Manager struct {
 
 // Migrates reports whether a manager runs that migrates.
 func (m *Manager) Migrates() bool { return m.Running && !m.ObservesOnly }
+
+// Stopped reports whether it is known that none runs that migrates.
+func (m *Manager) Stopped() bool { return !m.Migrates() && m.Help == "" }
 
 // fences has a sentence for each state of the fence.
 var fences = map[fence.State]string{
@@ -124,7 +127,7 @@ func managerByStates(states []migrationv1alpha1.StorageState, now time.Time) Man
 	const why = "it has no lease"
 	switch {
 	case last.IsZero():
-		return Manager{Message: "It is not known whether a manager runs: " + why + ", and there are no StorageStates."}
+		return Manager{Message: "No manager seems to run: " + why + ", and there are no StorageStates."}
 	case now.Sub(last) < -clockTolerance:
 		return unknown(SetClocks, "%s, and a StorageState was written %s in the future, so clocks differ", why,
 			duration.HumanDuration(last.Sub(now)))

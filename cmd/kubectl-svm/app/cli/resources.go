@@ -187,7 +187,7 @@ func (c *Catalog) match(name string) ([]schema.GroupResource, error) {
 	var matches, unstored []schema.GroupResource
 	for _, r := range c.resources {
 		named := name == All || wholeGroup && r.Group == group || !wholeGroup && r.hasName(name)
-		// Nobody serves it without a group: a migration lacks the group of the resource that it is for.
+		// A migration named it without its group, so the name means the resource that is served.
 		mistaken := !several && r.GroupResource == exact && len(r.Versions) == 0
 		switch {
 		case named && (r.Unstored || mistaken):

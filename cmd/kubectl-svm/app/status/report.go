@@ -200,7 +200,7 @@ func notSafe(
 ) string {
 	summary := fmt.Sprintf("Not safe to upgrade or to remove versions: objects of %d of %d resources may be stored in "+
 		"old versions.", unsafe, len(resources))
-	stopped := !manager.Migrates() && manager.Help == ""
+	stopped := manager.Stopped()
 	switch act, wait := counts[assess.Act], counts[assess.Wait]; {
 	case len(resources) == 1:
 		summary = fmt.Sprintf("Not safe to upgrade or to remove versions of %s (%s).", resources[0].Name, resources[0].Reason)

@@ -115,7 +115,7 @@ func whyStuck(report *Report) string {
 	switch manager := &report.Manager; {
 	case report.Safe:
 		return ""
-	case !manager.Migrates() && manager.Help == "": // No manager works on those that wait.
+	case manager.Stopped(): // No manager works on those that wait.
 		return report.Summary
 	case has(assess.Wait):
 		return ""
