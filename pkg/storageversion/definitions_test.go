@@ -21,6 +21,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
@@ -142,5 +144,18 @@ func TestContentSince(t *testing.T) {
 		if since = set(test.generation, test.content); since.Equal(want) == test.anew {
 			t.Errorf("%s: the content is the same since %v, before it was %v", test.what, since, want)
 		}
+	}
+}
+
+// TestDefinitionsThatExist counts definitions. Those that were deleted do not count.
+func TestDefinitionsThatExist(t *testing.T) {
+	s := newStory()
+	for generation := range int64(2) {
+		s.SetDefinition(s.tick(), widgets, widget(generation+1, "v1", "v1"))
+		s.SetDefinition(s.tick(), schema.GroupResource{Group: "example.com", Resource: "gadgets"}, widget(1, "v1", "v1"))
+	}
+	s.SetDefinition(s.tick(), schema.GroupResource{Group: "example.com", Resource: "gadgets"}, nil)
+	if got := s.Observe(s.now, widgets).DefinitionCount; got != 1 {
+		t.Errorf("%d definitions exist, want 1", got)
 	}
 }

@@ -35,9 +35,11 @@ type Ledger struct {
 	builtIns     *builtIns     // asks servers, looks, sharing
 	publications *publications // asks servers
 	definitions  definitions
-	aggregated   aggregated
-	sightings    sightings
-	unreadable   unreadable
+	// existingDefinitions is how many of the definitions exist.
+	existingDefinitions int
+	aggregated          aggregated
+	sightings           sightings
+	unreadable          unreadable
 	// departedUnread has a sighting for each time that processes left which may have written resources that no document
 	// has shown yet. When such a resource becomes known, its sightings begin with these.
 	departedUnread []Sighting
@@ -265,7 +267,11 @@ func (l *Ledger) SetDefinition(now time.Time, resource schema.GroupResource, def
 		delete(l.sightings, resource)
 	}
 	before := l.definitions[resource]
+	if before != nil {
+		l.existingDefinitions--
+	}
 	if definition != nil {
+		l.existingDefinitions++
 		definition.contentSince = now
 		if before != nil && continues && before.Content == definition.Content {
 			definition.contentSince = before.contentSince

@@ -77,7 +77,7 @@ func (l *Ledger) observeCustom(o *Observation) {
 	if definition == nil {
 		return
 	}
-	o.DefinitionCount = len(l.definitions)
+	o.DefinitionCount = l.existingDefinitions
 	if taken := l.aggregated.inFrontOf(definition); len(taken) > 0 {
 		o.Problem = &Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Since: l.aggregated[taken[0]].handedSince,
 			Message: "the APIService of " + taken[0].String() + " leads to an aggregated server, so the objects of the " +

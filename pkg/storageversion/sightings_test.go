@@ -119,6 +119,23 @@ func TestManySightings(t *testing.T) {
 	}
 }
 
+// TestManyDepartures has many processes leave that nobody has asked. The first of them count as Unknown in the end.
+func TestManyDepartures(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1")
+	looksAt(s, map[string]Document{"of-a": writes(appsV1)}, "a/1")
+	recorded, _ := lastOf(s.Observe(s.now, deployments).Sightings)
+	for i := range 2 * maxSightings {
+		s.servers(true, "a/1", fmt.Sprintf("c/%d", i))
+		s.servers(true, "a/1")
+	}
+	row := s.Observe(s.now, deployments).Sightings
+	later, known := SightingsSince(recorded.Evidence, row)
+	if len(row) != maxSightings || !known || !slices.Contains(later[0].Writing, Unknown) {
+		t.Errorf("%d sightings are kept, and the first since the record is %+v", len(row), later[:1])
+	}
+}
+
 // TestBuiltInThatComesBack has an aggregated server take a built-in resource over for a while. A record of its objects
 // says nothing about those of kube-apiserver.
 func TestBuiltInThatComesBack(t *testing.T) {

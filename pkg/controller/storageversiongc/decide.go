@@ -161,10 +161,11 @@ func (d *decision) judge(obs observation, object *apiserverinternalv1alpha1.Stor
 			stale = append(stale, serverID)
 		}
 	}
+	if object.DeletionTimestamp != nil && len(withoutServers(entries, missing)) == 0 {
+		return // Somebody has deleted the object. It stays until the owners of its finalizers let it go.
+	}
 	kept := withoutServers(entries, stale)
 	switch {
-	case len(kept) == 0 && object.DeletionTimestamp != nil:
-		// Somebody has deleted the object. It stays until the owners of its finalizers let it go.
 	case len(stale) > 0 && !marked(object):
 		d.do(effect{action: putMarker, reason: staleEntries, object: object, serverIDs: stale})
 		d.next = 0 // Decide again as soon as the queue allows, with the marker in place.

@@ -31,15 +31,17 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 )
 
-// TestGarbageThatStays has an API server that refuses every write for an hour, and one that takes 1.6 s for each list,
-// so that no grace period ends. Each gets few requests.
+// TestGarbageThatStays has an API server that refuses every write for an hour, one that takes 1.6 s for each list, so
+// that no grace period ends, and an object that a finalizer keeps. Each costs few requests.
 func TestGarbageThatStays(t *testing.T) {
 	for name, test := range map[string]struct {
+		deleted  bool
 		lists    time.Duration
 		answer   error
 		maxLists int
 		held     string
 	}{
+		"a finalizer keeps it": {deleted: true, maxLists: 61},
 		"writes are refused": {
 			answer:   apierrors.NewForbidden(schema.GroupResource{Resource: "storageversions"}, "a", nil),
 			maxLists: 140, held: "refused",
@@ -48,6 +50,9 @@ func TestGarbageThatStays(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			object := published("apps.deployments", entry("living", "v1"), entry("gone", "v1"))
+			if test.deleted {
+				object = terminating(published("apps.deployments", entry("gone", "v1")))
+			}
 			f := newFixture(t, object)
 			f.cache(t, object, leaseOf("living"))
 			lists := 0
@@ -70,7 +75,7 @@ func TestGarbageThatStays(t *testing.T) {
 			if lists > test.maxLists {
 				t.Errorf("%d lists in an hour, want %d at most", lists, test.maxLists)
 			}
-			if since(before, counters(t))["syncs_held_back_total "+test.held] == 0 {
+			if test.held != "" && since(before, counters(t))["syncs_held_back_total "+test.held] == 0 {
 				t.Errorf("no sync was held back because of %s", test.held)
 			}
 		})

@@ -154,8 +154,19 @@ func (r *migrationRun) end(ctx context.Context, change statusChange) error {
 	return err
 }
 
-// checkObserved returns controller.ErrOutdated if a definition that was read is not the one that was observed last,
-// because the watch of definitions may be late.
+// observedDefinition reads the definition of the resource. It returns controller.ErrOutdated if that is not the one
+// that was observed last, because the watch of definitions may be late.
+func (r *migrationRun) observedDefinition(
+	ctx context.Context, observation storageversion.Observation,
+) (*documents.Definition, error) {
+	live, err := r.env.documents.Definition(ctx, r.resource)
+	if err != nil {
+		return nil, err
+	}
+	return live, checkObserved(live.Metadata.UID, live.Metadata.Generation, observation)
+}
+
+// checkObserved returns controller.ErrOutdated if a definition that was read is not the one that was observed last.
 func checkObserved(uid types.UID, generation int64, observation storageversion.Observation) error {
 	last, _ := observation.Last()
 	switch observed := last.Evidence.CustomResourceDefinition; {
@@ -171,10 +182,7 @@ func checkObserved(uid types.UID, generation int64, observation storageversion.O
 // verifyAndPruneDefinition checks that the definition is the one that was observed. Then it removes the versions in
 // which no object is stored any more from status.storedVersions.
 func (r *migrationRun) verifyAndPruneDefinition(ctx context.Context, observation storageversion.Observation) error {
-	live, err := r.env.documents.Definition(ctx, r.resource)
-	if err == nil {
-		err = checkObserved(live.Metadata.UID, live.Metadata.Generation, observation)
-	}
+	live, err := r.observedDefinition(ctx, observation)
 	if err != nil {
 		return err
 	}

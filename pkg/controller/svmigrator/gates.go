@@ -43,9 +43,9 @@ import (
 //  6. The growth of etcd is measured (space.go).
 //  7. The server of an aggregated group was read once more. Decide still says Go, and all servers still follow the
 //     definition of a custom resource.
-//  8. kube-controller-manager does not migrate the resource (intree.go).
-//  9. The resource is served (locate in served.go).
-//  10. The definition of a custom resource is the one that was observed.
+//  8. Before the first list, the definition of a custom resource is the one that was observed.
+//  9. kube-controller-manager does not migrate the resource (intree.go).
+//  10. The resource is served (locate in served.go).
 //  11. The target and the time of the start are stored (storeTarget).
 
 // sync does everything about a migration that needs no slot. It fails a migration that cannot succeed, writes into the
@@ -155,6 +155,13 @@ func (r *migrationRun) passGates(ctx context.Context) error {
 	if readErr != nil { // A decision to wait explains more than this error, so it comes first.
 		return readErr
 	}
+	listed := r.status.stored.Begun() && r.status.stored.Status.BaselineResourceVersion != ""
+	if observation.Class == storageversion.Custom && !listed {
+		// Somebody may have changed the definition a moment ago, and created the migration after that.
+		if _, err := r.observedDefinition(ctx, observation); err != nil {
+			return err
+		}
+	}
 	if err := r.checkInTree(ctx); err != nil {
 		return err
 	}
@@ -170,14 +177,13 @@ func (r *migrationRun) passGates(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Somebody may have changed the definition a moment ago, and created the migration after that.
 	if schemas := r.served.Schemas; schemas != nil {
 		if err := checkObserved(schemas.UID, schemas.Generation, observation); err != nil {
 			return err
 		}
 	}
-	if !r.contentSince.Equal(observation.ContentSince) {
-		r.task = nil // What it found out about listed objects may be wrong now, so the run resumes from the status.
+	if r.task != nil && !r.contentSince.Equal(observation.ContentSince) {
+		r.task.ForgetListed()
 	}
 	r.contentSince = observation.ContentSince
 	r.prepareTask(ctx, decision)

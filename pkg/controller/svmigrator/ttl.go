@@ -68,9 +68,16 @@ func failurePending(m *migrationv1alpha1.StorageVersionMigration, state *migrati
 	return !counted && (cleans || !status.Migrated())
 }
 
-// endedAt returns when a migration ended. Another controller may not have said so: then it is when it was created.
+// endedAt returns when a migration ended: the latest change of a condition. It does not use status.completionTime,
+// because other controllers may not set it.
 func endedAt(m *migrationv1alpha1.StorageVersionMigration) time.Time {
-	return cmp.Or(m.Status.CompletionTime, &m.CreationTimestamp).Time
+	at := m.CreationTimestamp.Time
+	for _, condition := range m.Status.Conditions {
+		if condition.LastUpdateTime.After(at) {
+			at = condition.LastUpdateTime.Time
+		}
+	}
+	return at
 }
 
 // deleteFinished deletes a migration that nobody needs any more. The cache may be late, but the API server deletes the

@@ -31,10 +31,8 @@ limitations under the License.
 // # What it asks for
 //
 //   - The discovery documents of every server at the server's own address: at the start, when a process or an address
-//     changes, and again while something could not be read. A process does not change what it writes. Therefore a poll
-//     only compares the version of each server, and the list of what it serves. Without Leases the observer cannot tell
-//     processes apart, and every poll reads everything. If servers share addresses, the observer makes connections at
-//     every poll until it has reached each of them, and reads the documents of each on its own connection.
+//     changes, at every poll, and again while something could not be read. If servers share addresses, the observer
+//     makes connections until it has reached each of them, and reads the documents of each on its own connection.
 //   - The discovery documents of aggregated servers, through the aggregator: at every poll, and when an APIService
 //     changes. With them the EndpointSlices of the Service, and the metadata of its Pods.
 //

@@ -139,10 +139,9 @@ func TestPolls(t *testing.T) {
 		return nil
 	})
 
-	// A server of another release that serves the same, and has kept the holder of its Lease.
+	// A process that serves the same in another encoding, and has taken over the Lease of the one before.
 	c.settle(t)
 	c.servers[0].change(func() {
-		c.servers[0].documents["/version"] = `{"gitVersion":"v1.37.2"}`
 		c.servers[0].documents["/apis/apps/v1"] = resourcesDocument("deployments", "Deployment", appsV1beta1)
 	})
 	c.clock.Step(storageversion.DefaultPollInterval)

@@ -20,6 +20,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -89,17 +90,24 @@ func askUnhashed(
 	ctx context.Context, client discovery.DiscoveryInterfaceWithContext, versions sets.Set[schema.GroupVersion],
 ) sets.Set[schema.GroupVersionResource] {
 	unhashed := sets.New[schema.GroupVersionResource]()
+	var mu sync.Mutex
+	var asked sync.WaitGroup
 	for version := range versions {
-		list, err := client.ServerResourcesForGroupVersionWithContext(ctx, version.String())
-		if err != nil {
-			continue
-		}
-		for _, r := range list.APIResources {
-			if r.StorageVersionHash == "" {
-				unhashed.Insert(version.WithResource(r.Name))
+		asked.Go(func() {
+			list, err := client.ServerResourcesForGroupVersionWithContext(ctx, version.String())
+			if err != nil {
+				return
 			}
-		}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, r := range list.APIResources {
+				if r.StorageVersionHash == "" {
+					unhashed.Insert(version.WithResource(r.Name))
+				}
+			}
+		})
 	}
+	asked.Wait()
 	return unhashed
 }
 

@@ -139,6 +139,32 @@ func TestPermissionThatIsMissing(t *testing.T) {
 	}
 }
 
+// TestDenialWhileARunEnds stops a run while one object has no answer. All objects are denied for one reason in the end,
+// so the migration has to say so.
+func TestDenialWhileARunEnds(t *testing.T) {
+	t.Parallel()
+	r := newFakeRun(5, func(string, int, time.Time) tryResult { return fencedTry() })
+	for stopped := false; !stopped; { // The run may handle the answer before it notices that it is to end.
+		ctx, stop := context.WithCancelCause(t.Context())
+		r = newFakeRun(5, r.answer)
+		answer := r.rewrite
+		r.rewrite = func(requestCtx context.Context, object *sweep.Object) tryResult {
+			if object.Name == "object-03" {
+				stop(errStopped)
+				<-ctx.Done()
+			}
+			return answer(requestCtx, object)
+		}
+		stopped = errors.Is(r.playIn(ctx, time.Hour), errStopped)
+	}
+	if err := r.play(t, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if ended := (*PermanentError)(nil); !errors.As(r.checkAllDenied(), &ended) {
+		t.Errorf("%d of 5 denials count for the reason", r.deniedForChange.objects)
+	}
+}
+
 // TestOneObjectThatFailsIsGivenUpOnAlthoughOthersWait has runs that end early, again and again.
 func TestOneObjectThatFailsIsGivenUpOnAlthoughOthersWait(t *testing.T) {
 	t.Parallel()

@@ -17,10 +17,12 @@ limitations under the License.
 package rewrite
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"time"
@@ -56,19 +58,30 @@ type listing struct {
 // much.
 const maxListBytes = 8 << 20
 
+// errTooLong says that the answer to a list is longer than maxListBytes.
+var errTooLong = errors.New("the metadata of the objects are too large for one list")
+
 // bounded is the key in the context of a request whose answer is bounded.
 type bounded struct{}
 
-// boundedAnswers does not read more than maxListBytes of a bounded answer. If it is longer, the error is
-// http.MaxBytesError.
+// boundedAnswers does not read more than maxListBytes of a bounded answer.
 type boundedAnswers struct{ next http.RoundTripper }
 
 func (b boundedAnswers) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := b.next.RoundTrip(request)
-	if err == nil && request.Context().Value(bounded{}) != nil {
-		response.Body = http.MaxBytesReader(nil, response.Body, maxListBytes)
+	if err != nil || request.Context().Value(bounded{}) == nil {
+		return response, err
 	}
-	return response, err
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxListBytes+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(body) > maxListBytes:
+		return nil, errTooLong
+	}
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	return response, nil
 }
 
 // lister returns a function that lists one chunk of the objects that w rewrites. It adapts limit, the size of the list:
@@ -84,7 +97,7 @@ func (e *Engine) lister(w *rewriter, limit *int64) func(ctx context.Context, tok
 	return func(ctx context.Context, token string) (sweep.Chunk, error) {
 		*limit = cmp.Or(*limit, e.chunkSize)
 		list, length, err := w.list(ctx, token, *limit)
-		for tooLong := (*http.MaxBytesError)(nil); errors.As(err, &tooLong); {
+		for errors.Is(err, errTooLong) {
 			*limit = max(1, *limit/4)
 			list, length, err = w.list(ctx, token, *limit)
 		}

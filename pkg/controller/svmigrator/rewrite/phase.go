@@ -85,6 +85,15 @@ func NewTask(class storageversion.Class, from sweep.Position) *Task {
 // Stuck reports whether the last run made no progress. A task that has not begun is not stuck.
 func (t *Task) Stuck() bool { return t != nil && t.phase == Stuck }
 
+// ForgetListed has the next run list the objects of the unfinished chunks again, because what was found out about them
+// when they were listed may be wrong now.
+func (t *Task) ForgetListed() {
+	t.full.forgetListed()
+	if t.denied != nil {
+		t.denied.forgetListed()
+	}
+}
+
 // Begin records that a run begins. A task that was stuck stays so until it makes progress.
 func (t *Task) Begin(now time.Time) { t.lastProgress, t.advanced = now, false }
 

@@ -97,6 +97,14 @@ func newSweepState(class storageversion.Class, from sweep.Position) *sweepState 
 	return &sweepState{sweep: sweep.New(from, newer(class))}
 }
 
+// forgetListed also forgets why objects were denied: those of the unfinished chunks are tried again, and would count
+// twice. The token that the next list continues with is the one of the position, which may have expired again.
+func (s *sweepState) forgetListed() {
+	s.sweep.ForgetListed()
+	s.newToken = false
+	s.deniedForPermission, s.deniedForChange = commonDenials{}, commonDenials{}
+}
+
 // sweepRunner drives one sweep: it sends the requests that the sweep asks for, and reports their results to the sweep.
 type sweepRunner struct {
 	*sweepState

@@ -127,6 +127,9 @@ func New(from Position, newer func(a, b string) bool) *Sweep {
 	return &Sweep{newer: newer, position: from, token: from.Token, listedAll: from.Complete}
 }
 
+// ForgetListed goes back to the position. It must not be called while an object or a list is in flight.
+func (s *Sweep) ForgetListed() { *s = *New(s.position, s.newer) }
+
 // List reports whether the caller has to list a chunk now, and with which continue token. The caller must then call
 // Listed, ListFailed or ListExpired. Until then List does not ask for another list.
 func (s *Sweep) List() (token string, wanted bool) {

@@ -21,6 +21,50 @@ import (
 	"time"
 )
 
+// TestForgetListed has one object of the second chunk done, and the third chunk listed.
+func TestForgetListed(t *testing.T) {
+	now := time.Time{}
+	s := New(Position{}, newer)
+	list := func(want string, next string, names ...string) {
+		t.Helper()
+		token, wanted := s.List()
+		if !wanted || token != want {
+			t.Fatalf("a list with %q is wanted (%t), want one with %q", token, wanted, want)
+		}
+		c := Chunk{ResourceVersion: "100", Next: next}
+		for _, name := range names {
+			c.Objects = append(c.Objects, &Object{Name: name, ResourceVersion: "1"})
+		}
+		s.Listed(c)
+	}
+	finish := func() {
+		object := s.Next(now)
+		s.Take(object, now)
+		s.Done(object, Rewritten, "", "")
+	}
+	list("", "2", "a")
+	list("2", "3", "b", "c")
+	finish()
+	s.Advance()
+	finish()
+	list("3", "", "d")
+	s.ForgetListed()
+	if p := s.Progress(); p.Counts[Rewritten] != 1 || p.Token != "2" || p.Baseline != "100" {
+		t.Errorf("it is at %+v, want the beginning of the second chunk", p)
+	}
+	list("2", "3", "b", "c")
+	list("3", "", "d")
+	for range 2 {
+		finish()
+	}
+	s.Advance()
+	finish()
+	s.Advance()
+	if !s.Complete() || s.Position().Counts[Rewritten] != 4 {
+		t.Errorf("it ends with %+v", s.Position())
+	}
+}
+
 // TestInterruptedRetries does not count the time in which nothing is tried.
 func TestInterruptedRetries(t *testing.T) {
 	now := time.Date(2026, time.November, 20, 12, 0, 0, 0, time.UTC)
