@@ -24,6 +24,7 @@ import (
 	"net/http"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -149,12 +150,14 @@ func (o *Options) checkWebhook(ctx context.Context, d documents.Definition) (pro
 		return "", nil // If it has a URL, this machine need not be able to reach that.
 	}
 	name := service.Namespace + "/" + service.Name
-	_, err = o.Clients.Kube.CoreV1().Services(service.Namespace).Get(ctx, service.Name, metav1.GetOptions{})
+	found, err := o.Clients.Kube.CoreV1().Services(service.Namespace).Get(ctx, service.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return fmt.Sprintf("the conversion webhook is the Service %s, which does not exist", name), nil
 	case err != nil:
 		return "", fmt.Errorf("getting the Service %s of the conversion webhook: %w", name, cli.Explain(err))
+	case found.Spec.Type == corev1.ServiceTypeExternalName:
+		return "", nil // It has no EndpointSlices.
 	}
 	endpoints, err := o.Clients.Kube.DiscoveryV1().EndpointSlices(service.Namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: discoveryv1.LabelServiceName + "=" + service.Name,

@@ -18,6 +18,7 @@ package preflight
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"strings"
@@ -25,13 +26,18 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -137,6 +143,43 @@ func TestOtherServerCannotBeReached(t *testing.T) {
 	_, err := o.askServer(t.Context(), "https://127.0.0.1:1")
 	if err == nil || !strings.Contains(err.Error(), "--other-server and --other-server-ca select it") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestCheckWebhook has a definition whose conversion webhook is a Service.
+func TestCheckWebhook(t *testing.T) {
+	slice := func(ready *bool) *discoveryv1.EndpointSlice {
+		return &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "system", Name: "webhook-1",
+				Labels: map[string]string{discoveryv1.LabelServiceName: "webhook"}},
+			Endpoints: []discoveryv1.Endpoint{{Conditions: discoveryv1.EndpointConditions{Ready: ready}}},
+		}
+	}
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "system", Name: "webhook"}}
+	elsewhere := service.DeepCopy()
+	elsewhere.Spec.Type = corev1.ServiceTypeExternalName
+	d := widgets(nil, "v1")
+	d.Spec.Conversion.Strategy = "Webhook"
+	to := []byte(`{"namespace":"system","name":"webhook"}`)
+	if err := json.Unmarshal(to, &d.Spec.Conversion.Webhook.ClientConfig.Service); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		objects []runtime.Object
+		want    string
+	}{
+		"no Service":          {nil, "does not exist"},
+		"no endpoints":        {[]runtime.Object{service}, "no endpoint that is ready"},
+		"none that is ready":  {[]runtime.Object{service, slice(ptr.To(false))}, "no endpoint that is ready"},
+		"one that is ready":   {[]runtime.Object{service, slice(ptr.To(true))}, ""},
+		"readiness not known": {[]runtime.Object{service, slice(nil)}, ""},
+		"another host":        {[]runtime.Object{elsewhere}, ""},
+	} {
+		o := &Options{NamedOptions: cli.NamedOptions{Clients: &cli.Clients{Kube: fake.NewClientset(test.objects...)}}}
+		problem, err := o.checkWebhook(t.Context(), *d)
+		if err != nil || (problem == "") != (test.want == "") || !strings.Contains(problem, test.want) {
+			t.Errorf("%s: got the problem %q and the error %v", name, problem, err)
+		}
 	}
 }
 

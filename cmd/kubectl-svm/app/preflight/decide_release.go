@@ -143,10 +143,6 @@ func (fs *Findings) aboutEncoding(state *migrationv1alpha1.StorageState, hash, e
 		fs.add(Error, CodeEncodingUnreadable, state.Name, "objects may be stored as %s, which %s does not serve. It is "+
 			"not known whether it can read them, because this plugin has no data of that release. %s",
 			encoding, target.Name, migrate)
-	case support.Serves == releases.No && !target.unknown() && !servesAnother(kind, target) &&
-		!servesAnother(current, target):
-		fs.add(Error, CodeResourceGone, state.Name, "%s serves no version of %s any more. Its objects stay in etcd, and "+
-			"no client can read or delete them. Delete them first", target.Name, state.Name)
 	case support.Serves == releases.No && support.Reads == releases.NotKnown && support.Removed > newest:
 		// What known releases do not serve, they still read: ReleaseUnknown says all that there is to say.
 		fs.add(Warning, CodeEncodingNotServed, state.Name, "objects may be stored as %s, which %s does not serve any more. "+
@@ -206,16 +202,6 @@ func supportOf(
 	}
 	// No release has such a kind at that version.
 	return schema.GroupVersionKind{}, releases.SupportOf(version.WithKind(""), target.Release)
-}
-
-// servesAnother reports whether a target serves, or may serve, the kind at another version.
-func servesAnother(kind schema.GroupVersionKind, target TargetServer) bool {
-	if kind.Kind == "" {
-		return true // not known
-	}
-	return slices.ContainsFunc(releases.Versions(kind.GroupKind()), func(version string) bool {
-		return releases.SupportOf(kind.GroupKind().WithVersion(version), target.Release).Serves != releases.No
-	})
 }
 
 // offer returns whether a target serves a kind, and at which other versions its flag --runtime-config lets it.
