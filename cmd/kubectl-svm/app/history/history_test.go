@@ -69,4 +69,13 @@ widgets-1   widgets.example.com   example.com/v2   Succeeded   AllObjectsMigrate
 	if got := out.String(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
+
+	out.Reset()
+	o.Output.Format = cli.Name
+	o.print(migrations)
+	const names = "storageversionmigration.migration.k8s.io/secrets-x\n" +
+		"storageversionmigration.migration.k8s.io/widgets-1\n"
+	if got := out.String(); got != names {
+		t.Errorf("got the names\n%s\nwant\n%s", got, names)
+	}
 }

@@ -50,6 +50,19 @@ func TestScreens(t *testing.T) {
 		{"nothing to do", leads,
 			[]assess.Resource{resource("a.example.com", assess.None, "OnlyCurrentEncodingPersisted", "", "")},
 			"Nothing to do: every object is stored in the version that the servers write.\n"},
+		{"nothing is known to be due", assess.Manager{Message: "No manager leads."}, nil,
+			"Nothing is known to be due: when a manager last looked, every object was stored in the version that the " +
+				"servers write. No manager leads.\n"},
+		{"before a migration", leads, []assess.Resource{
+			resource("axes.example.com", assess.Wait, "Settling", "the servers count as agreed in 1m", ""),
+			resource("bits.example.com", assess.Wait, "ServersDisagree", "waits until the servers agree", ""),
+		}, `RESOURCE           FROM    TO    ACTION                                       WHY
+axes.example.com   v1,v2   v2    migrate; the servers count as agreed in 1m   Settling
+bits.example.com   v1,v2   v2    migrate when the servers agree               ServersDisagree
+
+No action is needed. To follow the steps, run:
+  kubectl svm status --watch
+`},
 		{"nothing for a person", leads, []assess.Resource{running},
 			`RESOURCE           FROM    TO    ACTION                     WHY
 cogs.example.com   v1,v2   v2    the migration ends in 5m   MigrationRunning

@@ -199,3 +199,45 @@ func TestOthersGoOn(t *testing.T) {
 		}
 	})
 }
+
+// TestWhatIsLeftToDo wants a verb to say what it does not do, and which one does.
+func TestWhatIsLeftToDo(t *testing.T) {
+	running := migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "secrets-1"}}
+	running.Spec.Resource.Resource = "secrets"
+	for name, test := range map[string]struct {
+		verb       func(*options, context.Context, *cli.Cluster) error
+		paused     bool
+		reason     string
+		migrations []migrationv1alpha1.StorageVersionMigration
+		want       string
+	}{
+		"retry what is paused": {verb: (*options).retry, paused: true, want: "kubectl svm resume secrets\n"},
+		"retry what --auto-migrate leaves out": {
+			verb: (*options).retry, reason: migrationv1alpha1.StateReasonNotSelected, want: "kubectl svm migrate secrets\n",
+		},
+		"pause while a migration runs": {
+			verb: (*options).pause, migrations: []migrationv1alpha1.StorageVersionMigration{running},
+			want: "The migration secrets-1 continues. To stop it: kubectl svm suspend secrets-1\n",
+		},
+		"resume what goes on": {verb: (*options).resume, want: "secrets: nothing is paused or suspended.\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			state := migrationv1alpha1.StorageState{ObjectMeta: metav1.ObjectMeta{Name: "secrets"}}
+			state.Spec.Resource.Resource, state.Spec.Paused = "secrets", test.paused
+			state.Status.Backoff = &migrationv1alpha1.MigrationBackoff{}
+			state.Status.Conditions = []metav1.Condition{
+				{Type: migrationv1alpha1.StorageStateMigrated, Status: metav1.ConditionFalse, Reason: test.reason},
+			}
+			cluster := &cli.Cluster{Catalog: &cli.Catalog{}, States: []migrationv1alpha1.StorageState{state}}
+			cluster.Catalog.Add(state.GroupResource())
+			cluster.Migrations = test.migrations
+			streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+			o := &options{}
+			o.Env, o.Names = &cli.Env{IOStreams: streams, Clock: clock.RealClock{}}, []string{"secrets"}
+			o.Clients = &cli.Clients{Migration: fake.NewClientset(&state).MigrationV1alpha1()}
+			if err := test.verb(o, t.Context(), cluster); err != nil || !strings.Contains(errOut.String(), test.want) {
+				t.Errorf("got the error %v and %q, want %q", err, errOut, test.want)
+			}
+		})
+	}
+}
