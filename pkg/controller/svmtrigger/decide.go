@@ -127,13 +127,13 @@ func decideWithoutDefinition(in Input) Decision {
 }
 
 // madeForEpoch returns the migrations of the resource that have not ended and are for an epoch of a state.
-func madeForEpoch(in Input) (bound []*migrationv1alpha1.StorageVersionMigration) {
+func madeForEpoch(in Input) (made []*migrationv1alpha1.StorageVersionMigration) {
 	for _, m := range in.Migrations {
 		if m.GroupResource() == in.Observation.Resource && !m.Finished() && m.HasEpoch() && m.DeletionTimestamp == nil {
-			bound = append(bound, m)
+			made = append(made, m)
 		}
 	}
-	return bound
+	return made
 }
 
 // decideWithoutState creates a state without a status, which means that objects may be stored in any encoding. What

@@ -134,8 +134,8 @@ func (e *evaluation) confirmed(m *migrationv1alpha1.StorageVersionMigration) boo
 func (e *evaluation) planDeletions() {
 	e.decision.DeleteReason = reasonNothingDue
 	for _, m := range madeForEpoch(e.in) {
-		made := m.Spec.Target
-		outdated := made.StorageStateUID != e.in.State.UID || *made.Epoch != e.next.Epoch
+		target := m.Spec.Target
+		outdated := target.StorageStateUID != e.in.State.UID || *target.Epoch != e.next.Epoch
 		if m.Spec.Suspend && e.nothingDue() || !m.Spec.Suspend && outdated {
 			e.decision.Delete = append(e.decision.Delete, m)
 			if outdated {

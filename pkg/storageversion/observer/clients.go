@@ -45,7 +45,7 @@ const (
 	// requestTimeout bounds every request for a document.
 	requestTimeout = 5 * time.Second
 
-	// A look takes some 35 requests to each server. The limit spreads them over a second and a half. It holds for all
+	// A look takes some 30 requests to each server. The limit spreads them over a second and a half. It holds for all
 	// requests to an address together, or else thousands of custom resources, whose servers are asked one resource after
 	// the other, would cost each server a thousand requests a second. A connection to one process has a limit of its own.
 	documentsPerSecond = 20

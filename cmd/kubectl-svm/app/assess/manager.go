@@ -57,7 +57,7 @@ type Manager struct {
 // Migrates reports whether a manager runs that migrates.
 func (m *Manager) Migrates() bool { return m.Running && !m.ObservesOnly }
 
-// Stopped reports whether it is known that none runs that migrates.
+// Stopped reports whether none that migrates seems to run, so that starting one helps.
 func (m *Manager) Stopped() bool { return !m.Migrates() && m.Help == "" }
 
 // fences has a sentence for each state of the fence.

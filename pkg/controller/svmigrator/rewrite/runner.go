@@ -228,7 +228,7 @@ func (r *sweepRunner) drain(ctx context.Context) {
 		a := <-r.tryResults
 		if a.outcome != sweep.NoOutcome && !r.mayBeUnready(a, r.clock.Now()) {
 			r.done(ctx, a)
-			_ = r.checkCommonDenials(a) // It counts the denial. The next run ends with the error.
+			_ = r.checkCommonDenials(a) // It counts the denial. The next run finds the error again.
 		} else {
 			r.sweep.Return(a.object)
 		}
