@@ -173,6 +173,33 @@ func TestRestoreThatNoWatchShows(t *testing.T) {
 	c.stop()
 }
 
+// TestNothingIsKnownFromBeforeTheLeases delays the first list of Leases. A restore of etcd before it is not noticed.
+func TestNothingIsKnownFromBeforeTheLeases(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2)
+	others := []string{definitionsPath, apiServicesPath}
+	early := map[string]int{}
+	c.leases.onTheWay = sync.OnceFunc(func() {
+		eventually(t, func() error {
+			if c.host.count(endpointSlicesPath) == 0 {
+				return errors.New("no other source is followed yet")
+			}
+			return nil
+		})
+		time.Sleep(200 * time.Millisecond)
+		for _, path := range others {
+			early[path] = c.host.count(path) + c.host.count(path+"?watch")
+		}
+	})
+	c.run(t)
+	for _, path := range others {
+		if early[path] != 0 || c.host.count(path) == 0 {
+			t.Errorf("%s was read %d times before Leases, and %d times in all", path, early[path], c.host.count(path))
+		}
+	}
+	c.stop()
+}
+
 // TestRenewalIsNoRestore has the watch of Leases show a renewal while a list of them is on its way.
 func TestRenewalIsNoRestore(t *testing.T) {
 	t.Parallel()

@@ -108,8 +108,9 @@ func (o *Observer) Run(ctx context.Context) {
 	logger.Info("Starting observer of storage versions")
 	var running sync.WaitGroup
 	for _, run := range []func(context.Context){
-		o.leases.run, o.addresses.run, o.storageVersions.run, o.aggregated.watchAPIServices, o.aggregated.run, o.poller.run,
-		func(ctx context.Context) { o.shared.followDefinitions(ctx, o.clients.definitions) },
+		o.leases.run, o.addresses.run, o.storageVersions.run, o.aggregated.run, o.poller.run,
+		o.afterLeases(o.aggregated.watchAPIServices),
+		o.afterLeases(func(ctx context.Context) { o.shared.followDefinitions(ctx, o.clients.definitions) }),
 	} {
 		running.Go(func() {
 			defer utilruntime.HandleCrashWithContext(ctx)
@@ -120,6 +121,18 @@ func (o *Observer) Run(ctx context.Context) {
 	running.Wait()
 	o.clients.closeIdleConnections()
 	logger.Info("Shut down observer of storage versions")
+}
+
+// afterLeases returns a function that calls run when Leases were listed. Only Leases show that somebody restored etcd:
+// a definition that was listed before them may be of another time, and no watch would correct it.
+func (o *Observer) afterLeases(run func(context.Context)) func(context.Context) {
+	return func(ctx context.Context) {
+		select {
+		case <-o.leases.source.listed:
+			run(ctx)
+		case <-ctx.Done():
+		}
+	}
 }
 
 // Subscribe makes the Observer call changed for every resource of which the observation may have changed, and at
