@@ -21,27 +21,26 @@ SEED    ?= $(shell date +%s)
 # Everything is built without cgo, as the servers are, so that packages are compiled once; but the race detector needs
 # cgo, hence a C compiler.
 RACE    ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
-# Tests whose controllers run in managers. The longest first, so that they do not end alone. With the race detector
-# these tests take a quarter longer. So the managers of some have it, and those of chaos and of the conformance suite,
-# which run all controllers under all faults.
-OF_MANAGERS    := svmigrator svmtrigger install plugin api
-RACED_MANAGERS := monitoring manager
-# All others with tests: what they are about runs in their own process. Those of upgrades and of the conformance suite
-# have targets of their own.
-# The observer's take longest.
-TESTED       = $(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' \
-	./test/integration/observer ./test/...)
-ELSEWHERE   := simulation chaos upgrade e2e $(addprefix integration/,$(OF_MANAGERS) $(RACED_MANAGERS))
-IN_PROCESS   = $(filter-out $(addprefix %/test/,$(ELSEWHERE)) $(PLAIN),$(TESTED))
+# Tests against real servers that run without the race detector, the longest first, so that they do not end alone. With
+# it, they take a quarter longer. All controllers run with it in the tests of the manager, of chaos and of the
+# conformance suite, and the observer in its unit tests.
+PLAIN_INTEGRATION := $(addprefix ./test/integration/,svmigrator monitoring svmtrigger observer install \
+	storageversiongc plugin api)
+# All others. Tests of upgrades, of chaos and of the conformance suite have targets of their own.
+WITH_TESTS         = go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}'
+ELSEWHERE         := ./test/simulation ./test/chaos ./test/upgrade ./test/e2e
+RACED_INTEGRATION  = $(filter-out $(PLAIN) $(shell go list $(ELSEWHERE) $(PLAIN_INTEGRATION)), \
+	$(shell $(WITH_TESTS) ./test/integration/manager ./test/...))
 # What is tested without servers: in packages of one goroutine the race detector has nothing to find.
-PLAIN        = $(shell go list ./hack/... ./test/bench ./test/scale/synthetic ./test/chaos/failpoint \
+PLAIN              = $(shell $(WITH_TESTS) ./hack/... ./test/bench ./test/scale/synthetic ./test/chaos/failpoint \
 	./test/chaos/validate ./test/e2e/specs ./test/e2e/suite ./test/integration/framework \
-	$(addprefix ./cmd/kubectl-svm/app/,assess denied history plan preflight status steer))
+	$(addprefix ./cmd/kubectl-svm/app/,assess denied history migrate plan preflight report status steer verify) \
+	./cmd/svm-controller-manager/app/options ./pkg/controller/svmigrator/sweep ./pkg/storageversion \
+	$(addprefix ./pkg/,definition features install releases storageversion/documents stored) sigs.k8s.io/svm-api/...)
 # What would take long with the race detector, and has nothing for it to find.
-MEMORY      := -run TestManyLargeDefinitionsFit ./pkg/storageversion/observer
+MEMORY            := -run TestManyLargeDefinitionsFit ./pkg/storageversion/observer
 # The first one takes longest.
-RACED        = $(filter-out $(PLAIN),$(shell go list ./pkg/storageversion/observer ./cmd/... ./pkg/... \
-	sigs.k8s.io/svm-api/...))
+RACED              = $(filter-out $(PLAIN),$(shell $(WITH_TESTS) ./pkg/storageversion/observer ./cmd/... ./pkg/...))
 
 TEST := go test -vet=off
 # A time limit is to end a package that hangs, and no package that runs on a busy machine.
@@ -95,7 +94,7 @@ unit: unit-raced ## Run the tests that need no servers, with the race detector w
 .PHONY: unit-raced
 unit-raced:
 	@hack/step.sh "unit, raced" $(UNIT) $(RACE) -parallel 4 $(RACED)
-	@hack/step.sh "simulation, raced" $(UNIT) $(RACE) -run 'TestHistories$$' ./test/simulation -histories=100
+	@hack/step.sh "simulation, raced" $(UNIT) $(RACE) -run 'TestHistories$$' ./test/simulation -histories=30
 
 .PHONY: simulation
 simulation: ## Play 20,000 histories of a simulated cluster, and make sure that every mutant is found
@@ -112,21 +111,17 @@ soak: ## Play new histories of a simulated cluster, HISTORIES= of them; tells al
 
 .PHONY: integration
 integration: test-binaries ## Run the tests against real servers; FOCUS= is a regular expression on test names
-	@$(MAKE) --no-print-directory -j3 integration-of-managers integration-of-raced-managers integration-in-process
+	@$(MAKE) --no-print-directory -j2 integration-plain integration-raced
 
-.PHONY: integration-of-managers
-integration-of-managers:
-	@SVM_TEST_BINARIES=$(CURDIR)/$(OUTPUT)/test/plain CGO_ENABLED=0 hack/step.sh "integration, managers" \
-		$(INTEGRATION) -p 2 $(OF_MANAGERS:%=./test/integration/%)
+.PHONY: integration-plain
+integration-plain:
+	@SVM_TEST_BINARIES=$(CURDIR)/$(OUTPUT)/test/plain CGO_ENABLED=0 hack/step.sh "integration, plain" \
+		$(INTEGRATION) -p 3 $(PLAIN_INTEGRATION)
 
-.PHONY: integration-of-raced-managers
-integration-of-raced-managers:
-	@SVM_TEST_BINARIES=$(CURDIR)/$(OUTPUT)/test CGO_ENABLED=0 hack/step.sh "integration, raced" \
-		$(INTEGRATION) -p 1 $(RACED_MANAGERS:%=./test/integration/%)
-
-.PHONY: integration-in-process
-integration-in-process:
-	@hack/step.sh "integration, in process" $(INTEGRATION) $(RACE) -p 1 $(IN_PROCESS)
+.PHONY: integration-raced
+integration-raced:
+	@SVM_TEST_BINARIES=$(CURDIR)/$(OUTPUT)/test hack/step.sh "integration, raced" \
+		$(INTEGRATION) $(RACE) -p 1 $(RACED_INTEGRATION)
 
 # A kubeconfig of the environment is not meant: only KUBECONFIG=… on the command line of make chooses a cluster.
 CLUSTER := $(if $(filter command line,$(origin KUBECONFIG)),$(KUBECONFIG))
@@ -141,7 +136,7 @@ e2e: e2e-binaries $(if $(CLUSTER),,test-binaries) ## Run the conformance suite; 
 	@hack/step.sh e2e hack/e2e.sh '$(IMPLEMENTATION)' '$(E2E_REPORTS)' '$(E2E_LABELS)' '$(CLUSTER)' $(E2E_FLAGS)
 
 .PHONY: e2e-quick
-e2e-quick: e2e-binaries
+e2e-quick:
 	@hack/step.sh e2e hack/e2e.sh svm $(OUTPUT)/reports/svm '(REWRITE || KNOWLEDGE || SECURITY) && !Slow' '' \
 		--procs=4 --patience=10m --objects=150
 
@@ -166,7 +161,7 @@ chaos-mutants: ## Break clusters with managers that have mistakes, each of which
 	CGO_ENABLED=0 go test -count=1 -vet=off -timeout 0 -v ./test/chaos -mutants
 
 .PHONY: chaos-in-short
-chaos-in-short: test-binaries
+chaos-in-short:
 	@SVM_TEST_BINARIES=$(CURDIR)/$(OUTPUT)/test CGO_ENABLED=0 hack/step.sh chaos \
 		$(TEST) -count=1 -timeout 30m ./test/chaos
 

@@ -9,7 +9,7 @@ export CGO_ENABLED=0
 mkdir -p _output/test/plain
 managers=(./cmd/svm-controller-manager ./test/integration/manager/plugin)
 go_with_progress "the plugin and the plain managers of the tests" build -ldflags=-w -o _output/test/plain/ -- \
-  ./cmd/kubectl-svm "${managers[@]}"
+  ./cmd/kubectl-svm ./cmd/svm-controller-manager
 cp -f _output/test/plain/kubectl-svm _output/test/
 if [[ " $* " == *" -race "* ]]; then
   export CGO_ENABLED=1

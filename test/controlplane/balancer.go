@@ -33,7 +33,7 @@ const (
 	// healthInterval is short while a server is not ready, because tests wait for it, and readyInterval is long, because
 	// many servers that do nothing else would be kept busy with the answers.
 	healthInterval = 250 * time.Millisecond
-	readyInterval  = time.Second
+	readyInterval  = 3 * time.Second
 	// healthTimeout is generous because a busy server on a small machine is not a dead one.
 	healthTimeout = 10 * time.Second
 	dialTimeout   = 2 * time.Second

@@ -17,6 +17,7 @@ limitations under the License.
 package svmtrigger
 
 import (
+	"reflect"
 	"slices"
 	"time"
 
@@ -158,7 +159,8 @@ func decideWithoutState(in Input) Decision {
 
 // planWrite decides whether to write the state now.
 func (e *evaluation) planWrite() {
-	differs := !equality.Semantic.DeepEqual(e.old, &e.next)
+	// The first comparison is quick, because the steps share what they do not change.
+	differs := !reflect.DeepEqual(e.old, &e.next) && !equality.Semantic.DeepEqual(e.old, &e.next)
 	heartbeat, due := e.heartbeat()
 	if e.decision.Create != nil && !due && (!differs || e.createsFirst()) {
 		return // The next decision records the migration.

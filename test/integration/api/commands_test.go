@@ -124,7 +124,8 @@ func documentedCommands(t *testing.T) (commands []string) {
 			commands = append(commands, commandsIn(match[1])...)
 		}
 	}
-	return slices.DeleteFunc(commands, func(command string) bool {
+	slices.Sort(commands)
+	return slices.DeleteFunc(slices.Compact(commands), func(command string) bool {
 		fields := strings.Fields(command)
 		// test/integration/plugin is about the plugin.
 		return len(fields) < 3 || fields[1] == "svm" || slices.Contains(elsewhere, fields[len(fields)-1])

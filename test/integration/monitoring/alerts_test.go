@@ -26,6 +26,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
@@ -141,13 +143,19 @@ func (a *alerts) open(t *testing.T, names []string) (closeThem func()) {
 
 // all complains unless all these alerts fire, or none of them.
 func (a *alerts) all(ctx context.Context, names []string, firing bool) error {
+	found, err := a.query(ctx, `ALERTS{alertstate="firing"}`)
+	if err != nil {
+		return err
+	}
+	fires := sets.Set[string]{}
+	for _, s := range found {
+		fires.Insert(s.Metric["alertname"])
+	}
 	var errs []error
 	for _, name := range names {
-		found, err := a.query(ctx, fmt.Sprintf(`ALERTS{alertstate="firing",alertname=%q}`, name))
-		if err == nil && len(found) > 0 != firing {
-			err = fmt.Errorf("%s fires: %t", name, !firing)
+		if fires.Has(name) != firing {
+			errs = append(errs, fmt.Errorf("%s fires: %t", name, !firing))
 		}
-		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

@@ -176,7 +176,7 @@ func (c *cluster) startManager(args ...string) {
 		Name: "manager", Host: c.host.Name(), Config: c.gate.Config(managerUser),
 		Args: append([]string{
 			"-v=2", "--bind-address=" + c.host.Address(), "--secure-port=" + managerPort,
-			"--settle-period=" + settle.String(), "--poll-interval=10s", "--concurrent-migrations=10",
+			"--settle-period=" + settle.String(), "--poll-interval=15s", "--concurrent-migrations=10",
 		}, append(framework.PatientElection, args...)...),
 	})
 }

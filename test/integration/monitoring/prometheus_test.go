@@ -39,8 +39,9 @@ import (
 const (
 	job = "svm-controller-manager"
 	// scrapeInterval leaves a busy machine time to answer: a scrape that takes longer shows nothing.
-	scrapeInterval = 4 * time.Second
-	queryTimeout   = 30 * time.Second
+	scrapeInterval     = 4 * time.Second
+	evaluationInterval = 2 * time.Second
+	queryTimeout       = 30 * time.Second
 )
 
 // prometheus is a running Prometheus.
@@ -68,7 +69,8 @@ func startPrometheus(
 	dir := t.TempDir()
 	config, err := yaml.Marshal(map[string]any{
 		"global": map[string]any{
-			"scrape_interval": scrapeInterval.String(), "scrape_timeout": scrapeInterval.String(), "evaluation_interval": "2s",
+			"scrape_interval": scrapeInterval.String(), "scrape_timeout": scrapeInterval.String(),
+			"evaluation_interval": evaluationInterval.String(),
 		},
 		"rule_files": []string{writeRules(t, dir, "rules.yaml", rules)},
 		"scrape_configs": []any{map[string]any{
@@ -135,13 +137,13 @@ func (p *prometheus) query(ctx context.Context, query string) ([]series, error) 
 	return data.Result, err
 }
 
-// history is what a query has returned at each second since the start of Prometheus.
+// history is what a query has returned since the start of Prometheus, as often as rules were evaluated.
 func (p *prometheus) history(ctx context.Context, query string) ([]series, error) {
 	var data struct {
 		Result []series `json:"result"`
 	}
 	err := p.get(ctx, "/api/v1/query_range", url.Values{
-		"query": {query}, "step": {"1"}, "start": {stamp(p.started)}, "end": {stamp(time.Now())},
+		"query": {query}, "step": {evaluationInterval.String()}, "start": {stamp(p.started)}, "end": {stamp(time.Now())},
 	}, &data)
 	return data.Result, err
 }

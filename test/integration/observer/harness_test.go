@@ -41,7 +41,7 @@ const (
 	// eventually is for what must happen, no matter when.
 	eventually = 10 * time.Minute
 	// poll is how often a condition is looked at, for some with requests.
-	poll = 100 * time.Millisecond
+	poll = 300 * time.Millisecond
 
 	observerUser = "observer"
 )

@@ -49,7 +49,6 @@ func TestThreeServers(t *testing.T) {
 		checkVersions(t, s)
 	})
 	t.Run("a server that reports no hashes is unread", func(t *testing.T) { testWithoutHashes(t, s, cp.Servers()[2]) })
-	t.Run("polls take looks", func(t *testing.T) { testPolls(t, cp) })
 	var crashed *controlplane.APIServer
 	t.Run("a server takes the place of one that crashed", func(t *testing.T) { crashed = testReplacement(t, s, cp) })
 	t.Run("custom resources", func(t *testing.T) { testCustomResources(t, s, cp) })
@@ -175,39 +174,6 @@ func checkEvidence(t *testing.T, s *observed, cp *controlplane.ControlPlane) {
 	}
 	if last.Evidence.Source != migrationv1alpha1.EvidenceFromServerDiscovery {
 		t.Errorf("the evidence is from %q", last.Evidence.Source)
-	}
-}
-
-// testPolls counts the requests of an observer that polls every second.
-func testPolls(t *testing.T, cp *controlplane.ControlPlane) {
-	const user, polls, requestsOfALook = "poller", 8, 40
-	s := startObserver(t, cp.Config(user, "system:masters"), observer.Options{PollInterval: time.Second})
-	var last time.Time
-	next := func() error {
-		at := s.LastRead()[migrationv1alpha1.EvidenceFromServerDiscovery]
-		if !at.After(last) {
-			return fmt.Errorf("the last look was at %v", at)
-		}
-		last = at
-		return nil
-	}
-	for range 2 { // The first is the look at everything.
-		within(t, eventually, next)
-	}
-	began := time.Now()
-	for range polls {
-		within(t, eventually, next)
-	}
-	s.stop()
-	took := time.Since(began)
-	counts, err := cp.Requests(controlplane.RequestFilter{Users: []string{user}, Since: began})
-	if err != nil {
-		t.Fatal(err)
-	}
-	asked := counts.Count(func(kind controlplane.RequestKind) bool { return kind.Verb != "watch" })
-	// A poll may be under way at either end.
-	if most := requestsOfALook * len(cp.Servers()) * (int(took.Seconds()/0.9) + 2); asked < 2*polls || asked > most {
-		t.Errorf("%d requests in %v, want %d to %d", asked, took, 2*polls, most)
 	}
 }
 

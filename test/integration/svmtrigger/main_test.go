@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { framework.Main(m, []string{"sample-apiserver"}) }
 // TestTrigger begins with the tests that take longest.
 func TestTrigger(t *testing.T) {
 	framework.RunTogether(t, 6, []framework.Test{
-		{Name: "UpgradeSeenInStorageVersions", Servers: 3, Run: testUpgradeSeenInStorageVersions},
+		{Name: "UpgradeSeenInStorageVersions", Servers: 2, Run: testUpgradeSeenInStorageVersions},
 		{Name: "UpgradeSeenInDiscovery", Servers: 3, Run: testUpgradeSeenInDiscovery},
 		{Name: "CustomResources", Servers: 1, Run: onOne(
 			1, part{"TheJudgeConvicts", testTheJudgeConvicts}, part{"Definitions", testDefinitions}, part{"Reins", testReins},

@@ -53,25 +53,25 @@ func downgrade(s *controlplane.Server) { s.EmulatedVersion = "1.36" }
 const longEnoughToBeMet = 12 * time.Second
 
 func testUpgradeSeenInStorageVersions(t *testing.T) {
-	c, started := testUpgrade(t, controlplane.StorageVersionAPI(oldServer()), v1alpha1.EvidenceFromStorageVersion)
+	c, started := testUpgrade(t, 2, controlplane.StorageVersionAPI(oldServer()), v1alpha1.EvidenceFromStorageVersion)
 	t.Run("a crash", func(t *testing.T) {
 		testCrash(t, c, started, func(crashed *controlplane.APIServer) { c.restart(t, crashed, nil) })
 	})
 }
 
 func testUpgradeSeenInDiscovery(t *testing.T) {
-	c, started := testUpgrade(t, oldServer(), v1alpha1.EvidenceFromServerDiscovery)
+	c, started := testUpgrade(t, 3, oldServer(), v1alpha1.EvidenceFromServerDiscovery)
 	t.Run("another server in place of one that crashed", func(t *testing.T) {
 		testCrash(t, c, started, func(crashed *controlplane.APIServer) { c.replace(t, crashed) })
 	})
 }
 
-// testUpgrade takes three servers through an upgrade that is taken back, and one that is not. It returns when the
+// testUpgrade takes servers through an upgrade that is taken back, and one that is not. It returns when the
 // manager started.
 func testUpgrade(
-	t *testing.T, spec controlplane.Server, source v1alpha1.EvidenceSource,
+	t *testing.T, servers int, spec controlplane.Server, source v1alpha1.EvidenceSource,
 ) (c *cluster, started time.Time) {
-	c = startCluster(t, spec, spec, spec)
+	c = startCluster(t, slices.Repeat([]controlplane.Server{spec}, servers)...)
 	startJudge(t, c, policies, bindings, configMaps, flowSchema)
 	startMigrator(t, c)
 	c.startManager(t, "manager", onlyChosen)
