@@ -17,8 +17,11 @@ limitations under the License.
 package svmigrator
 
 import (
+	"context"
+	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
@@ -27,6 +30,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 	"sigs.k8s.io/svm-controller-manager/pkg/retry"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
@@ -46,4 +50,29 @@ type environment struct {
 	space     *space
 	// inTree logs whether in-tree migrations can be listed.
 	inTree retry.Streak
+}
+
+// observedDefinition reads the definition of a resource. It returns controller.ErrOutdated if that is not the one that
+// was observed last, because the watch of definitions may be late.
+func (e *environment) observedDefinition(
+	ctx context.Context, observation storageversion.Observation,
+) (*documents.Definition, error) {
+	live, err := e.documents.Definition(ctx, observation.Resource)
+	if err != nil {
+		return nil, err
+	}
+	return live, checkObserved(live.Metadata.UID, live.Metadata.Generation, observation)
+}
+
+// checkObserved returns controller.ErrOutdated if a definition that was read is not the one that was observed last.
+func checkObserved(uid types.UID, generation int64, observation storageversion.Observation) error {
+	last, _ := observation.Last()
+	switch observed := last.Evidence.CustomResourceDefinition; {
+	case observed == nil:
+		return fmt.Errorf("the definition was not observed: %w", controller.ErrOutdated)
+	case uid != observed.UID, generation != observed.Generation:
+		return fmt.Errorf("the definition has generation %d, and generation %d was observed: %w",
+			generation, observed.Generation, controller.ErrOutdated)
+	}
+	return nil
 }

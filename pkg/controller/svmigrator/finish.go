@@ -154,35 +154,10 @@ func (r *migrationRun) end(ctx context.Context, change statusChange) error {
 	return err
 }
 
-// observedDefinition reads the definition of the resource. It returns controller.ErrOutdated if that is not the one
-// that was observed last, because the watch of definitions may be late.
-func (r *migrationRun) observedDefinition(
-	ctx context.Context, observation storageversion.Observation,
-) (*documents.Definition, error) {
-	live, err := r.env.documents.Definition(ctx, r.resource)
-	if err != nil {
-		return nil, err
-	}
-	return live, checkObserved(live.Metadata.UID, live.Metadata.Generation, observation)
-}
-
-// checkObserved returns controller.ErrOutdated if a definition that was read is not the one that was observed last.
-func checkObserved(uid types.UID, generation int64, observation storageversion.Observation) error {
-	last, _ := observation.Last()
-	switch observed := last.Evidence.CustomResourceDefinition; {
-	case observed == nil:
-		return fmt.Errorf("the definition was not observed: %w", controller.ErrOutdated)
-	case uid != observed.UID, generation != observed.Generation:
-		return fmt.Errorf("the definition has generation %d, and generation %d was observed: %w",
-			generation, observed.Generation, controller.ErrOutdated)
-	}
-	return nil
-}
-
 // verifyAndPruneDefinition checks that the definition is the one that was observed. Then it removes the versions in
 // which no object is stored any more from status.storedVersions.
 func (r *migrationRun) verifyAndPruneDefinition(ctx context.Context, observation storageversion.Observation) error {
-	live, err := r.observedDefinition(ctx, observation)
+	live, err := r.env.observedDefinition(ctx, observation)
 	if err != nil {
 		return err
 	}

@@ -119,6 +119,12 @@ func (f *followers) ask(ctx context.Context, resource schema.GroupResource) (aga
 	if found.lag == nil && f.env.observer.Observe(resource).ServersSince.After(began) {
 		found.lag = errors.New("an API server started or ended while they were asked")
 	}
+	if errors.Is(found.lag, errLags) {
+		// Perhaps this process is late, and not the servers.
+		if _, err := f.env.observedDefinition(ctx, observation); errors.Is(err, controller.ErrOutdated) {
+			found.lag = err
+		}
+	}
 	if now := f.env.clock.Now(); found.lag == nil {
 		found.since = now
 	} else {
@@ -194,8 +200,11 @@ func (f *followers) awaitFollowers(
 	switch {
 	case known.lag != nil:
 		advice := ""
-		if errors.Is(known.lag, errLags) {
+		switch {
+		case errors.Is(known.lag, errLags):
 			advice = ". If this lasts for minutes, restart that server"
+		case errors.Is(known.lag, controller.ErrOutdated):
+			advice = ". If this lasts for minutes, restart this manager: its watch of definitions hangs, or etcd was restored"
 		}
 		wait = awaitAgreement("%v. The migration starts when every server has written %s for the settle period%s",
 			known.lag, versionOfTarget(target), advice)

@@ -20,6 +20,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -248,6 +249,35 @@ func TestAPIServiceThatWasInFront(t *testing.T) {
 	o.clock.Step(2 * time.Minute)
 	if d := f.check(made(nil), toV2); d.Verdict != Go {
 		t.Errorf("all servers have followed for two minutes, and the decision is %+v", d)
+	}
+}
+
+// TestWhoIsLate has servers that do not follow generation 5, which was observed. Somebody may have restored etcd.
+func TestWhoIsLate(t *testing.T) {
+	for stored, want := range map[int]string{
+		5: "It does not follow the CustomResourceDefinition yet. The migration starts when every server has written " +
+			"example.com/v2 for the settle period. If this lasts for minutes, restart that server",
+		4: "generation 4, and generation 5 was observed: what was read is out of date. The migration starts when every " +
+			"server has written example.com/v2 for the settle period. If this lasts for minutes, restart this manager: its " +
+			"watch of definitions hangs, or etcd was restored",
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = fmt.Fprintf(w, `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1",
+				"metadata":{"name":%q,"uid":"widgets","generation":%d}}`, widgets, stored)
+		}))
+		o := newKnown(serverA)
+		o.lag = errLags
+		s, ctx := stageOf(t, o, made(nil))
+		s.env.documents = readerOf(t, server)
+		f := newFollowers(s.env, func(schema.GroupResource) {})
+		if _, err := f.ask(ctx, widgets); err != nil {
+			t.Fatal(err)
+		}
+		server.Close()
+		if d := f.check(made(nil), toV2); d.Verdict != Wait || !strings.Contains(d.Message, want) {
+			t.Errorf("generation %d is stored, and the decision is %+v", stored, d)
+		}
 	}
 }
 

@@ -158,7 +158,7 @@ func (r *migrationRun) passGates(ctx context.Context) error {
 	listed := r.status.stored.Begun() && r.status.stored.Status.BaselineResourceVersion != ""
 	if observation.Class == storageversion.Custom && !listed {
 		// Somebody may have changed the definition a moment ago, and created the migration after that.
-		if _, err := r.observedDefinition(ctx, observation); err != nil {
+		if _, err := r.env.observedDefinition(ctx, observation); err != nil {
 			return err
 		}
 	}
