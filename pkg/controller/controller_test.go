@@ -31,6 +31,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // recordingQueue records what a worker does with a key after it was handled.
@@ -62,6 +64,7 @@ func TestWork(t *testing.T) {
 		"a failure because ctx has ended": {err: errors.New("no"), stop: true},
 		"fields that the definition lacks": {ends: true,
 			err: fmt.Errorf("writing: %w", apierrors.NewBadRequest(`strict decoding error: unknown field "status.epoch"`))},
+		"a restore of etcd":   {ends: true, err: fmt.Errorf("getting: %w", storageversion.ErrRestored)},
 		"another bad request": {err: apierrors.NewBadRequest("no"), want: []string{"backoff a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -84,8 +87,8 @@ func TestWork(t *testing.T) {
 				},
 			}}
 			worked.work(ctx, cancel)
-			if refused := errors.Is(context.Cause(ctx), ErrFieldsRefused); refused != tc.ends {
-				t.Errorf("the controller ends: %v, want %v", refused, tc.ends)
+			if cause := context.Cause(ctx); (EndsManager(cause) != nil) != tc.ends {
+				t.Errorf("the controller ends: %v, want %v", cause, tc.ends)
 			}
 			if diff := cmp.Diff(tc.want, queue.calls); diff != "" {
 				t.Errorf("calls of the queue differ (-want +got):\n%s", diff)

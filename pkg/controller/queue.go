@@ -30,6 +30,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 const (
@@ -87,8 +89,8 @@ type AnyQueue interface {
 }
 
 // Run waits until everything has synced, calls begin, and starts the workers of the queues. It stops them when ctx
-// ends, or when a handler returns that the API server has refused fields, and returns after all of them have returned.
-// The error is ErrFieldsRefused or nil.
+// ends, or when a handler returns an error with which the manager has to end, and returns after all of them have
+// returned. The error is that one, or nil.
 func Run(ctx context.Context, synced []cache.InformerSynced, begin func(), queues ...AnyQueue) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -105,10 +107,16 @@ func Run(ctx context.Context, synced []cache.InformerSynced, begin func(), queue
 		queue.start(ctx, end, &workers)
 	}
 	<-ctx.Done()
-	if cause := context.Cause(ctx); errors.Is(cause, ErrFieldsRefused) {
-		return cause
+	return EndsManager(context.Cause(ctx))
+}
+
+// EndsManager returns ErrFieldsRefused or storageversion.ErrRestored, with details, if that is what err is, otherwise
+// nil.
+func EndsManager(err error) error {
+	if errors.Is(err, ErrFieldsRefused) || errors.Is(err, storageversion.ErrRestored) {
+		return err
 	}
-	return nil
+	return FieldsRefused(err)
 }
 
 func (q *Queue[K]) start(ctx context.Context, end context.CancelCauseFunc, workers *sync.WaitGroup) {
@@ -148,8 +156,8 @@ func (q *Queue[K]) workOn(
 	again, err := q.handle(ctx, key)
 	switch {
 	case ctx.Err() != nil:
-	case FieldsRefused(err) != nil:
-		end(FieldsRefused(err))
+	case EndsManager(err) != nil:
+		end(EndsManager(err))
 	case errors.Is(err, ErrOutdated):
 		q.AddRateLimited(key)
 	case err != nil:

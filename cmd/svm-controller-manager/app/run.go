@@ -104,7 +104,7 @@ func Run(ctx context.Context, c *options.Config, registry *Registry) error {
 		defer func() { stopObserving(); ended.Wait() }()
 	}
 	err = m.run(ctx)
-	if cause := context.Cause(ctx); errors.Is(cause, observer.ErrRestored) {
+	if cause := context.Cause(ctx); errors.Is(cause, storageversion.ErrRestored) {
 		return cause
 	}
 	return err

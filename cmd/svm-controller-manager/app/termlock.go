@@ -27,11 +27,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/component-base/version"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
 	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 	"sigs.k8s.io/svm-controller-manager/pkg/retry"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // termLock is the lease of an election. It restarts the term at each renewal, and ends the election once the term is
@@ -42,6 +44,7 @@ type termLock struct {
 	retryPeriod  time.Duration
 	stopElection func()
 	mayRelease   atomic.Bool   // set once nothing runs that writes
+	renewedAt    time.Time     // the time in the lease as it was last written; only the election uses it
 	fenceLabel   func() string // returns the label that the next write gives to the lease
 }
 
@@ -49,13 +52,18 @@ type termLock struct {
 //
 // Once the term is over, the process has to end, so that a new one starts: another leader may have been at work. The
 // election would take the lease again as soon as it is free, and the controllers would continue with what they knew
-// before. For the same reason the term ends if another process holds the lease.
+// before. For the same reason the term ends if another process holds the lease, or if the lease is older than this
+// process has written it: then somebody has restored etcd.
 func (l *termLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	var failures retry.Streak
 	for !l.term.lost() {
 		record, raw, err := l.LeaseLock.Get(ctx)
 		switch {
 		case err == nil && l.term.begun() && record.HolderIdentity != l.Identity():
+			l.term.end()
+		case err == nil && l.term.begun() && record.RenewTime.Time.Before(l.renewedAt):
+			klog.FromContext(ctx).Error(storageversion.ErrRestored, "The leader lease is older than it was",
+				"lock", l.Describe(), "renewTime", record.RenewTime.Time, "written", l.renewedAt)
 			l.term.end()
 		case err == nil:
 			failures.Succeeded(ctx, "Reading the leader lease works again")
@@ -114,6 +122,7 @@ func (l *termLock) renew(
 		return err
 	}
 	l.term.renewed(sent)
+	l.renewedAt = record.RenewTime.Time.Truncate(time.Microsecond) // as the API stores it
 	return nil
 }
 

@@ -17,9 +17,61 @@ limitations under the License.
 package app
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	testingclock "k8s.io/utils/clock/testing"
 )
+
+// TestLeaseThatWasRestored puts back an earlier state of the lease that this process holds.
+func TestLeaseThatWasRestored(t *testing.T) {
+	client := fake.NewClientset()
+	leases := client.CoordinationV1().Leases("kube-system")
+	now := time.Date(2026, 1, 1, 0, 0, 0, 123456789, time.UTC)
+	election, stopElection := context.WithCancel(t.Context())
+	lock := &termLock{
+		LeaseLock: &resourcelock.LeaseLock{
+			LeaseMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "lease"}, Client: client.CoordinationV1(),
+			LockConfig: resourcelock.ResourceLockConfig{Identity: "me"},
+		},
+		term: newLeaderTerm(testingclock.NewFakePassiveClock(now), time.Minute), stopElection: stopElection,
+		fenceLabel: func() string { return "" },
+	}
+	record := resourcelock.LeaderElectionRecord{HolderIdentity: "me", RenewTime: metav1.NewTime(now)}
+	if err := lock.Create(t.Context(), record); err != nil {
+		t.Fatal(err)
+	}
+	backup, err := leases.Get(t.Context(), "lease", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	record.RenewTime = metav1.NewTime(now.Add(2 * time.Second))
+	if err := lock.Update(t.Context(), record); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := lock.Get(t.Context()); err != nil {
+		t.Errorf("the lease as it was written: %v", err)
+	}
+	if _, err := leases.Update(t.Context(), asStored(backup), metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := lock.Get(t.Context()); !errors.Is(err, errTermOver) || election.Err() == nil {
+		t.Errorf("the lease of the backup: %v", err)
+	}
+}
+
+// asStored returns a lease with times as the API stores them.
+func asStored(lease *coordinationv1.Lease) *coordinationv1.Lease {
+	lease.Spec.RenewTime.Time = lease.Spec.RenewTime.Truncate(time.Microsecond)
+	return lease
+}
 
 // TestVersionLabel wants a value that the API server accepts: otherwise it refuses the Lease, and nobody leads.
 func TestVersionLabel(t *testing.T) {

@@ -52,8 +52,8 @@ type environment struct {
 	inTree retry.Streak
 }
 
-// observedDefinition reads the definition of a resource. It returns controller.ErrOutdated if that is not the one that
-// was observed last, because the watch of definitions may be late.
+// observedDefinition reads the definition of a resource. It returns an error if that is not the one that was observed
+// last: the watch of definitions may be late, or somebody has restored etcd.
 func (e *environment) observedDefinition(
 	ctx context.Context, observation storageversion.Observation,
 ) (*documents.Definition, error) {
@@ -64,12 +64,16 @@ func (e *environment) observedDefinition(
 	return live, checkObserved(live.Metadata.UID, live.Metadata.Generation, observation)
 }
 
-// checkObserved returns controller.ErrOutdated if a definition that was read is not the one that was observed last.
+// checkObserved returns controller.ErrOutdated if a definition that was read is not the one that was observed last, and
+// storageversion.ErrRestored if it is an earlier one.
 func checkObserved(uid types.UID, generation int64, observation storageversion.Observation) error {
 	last, _ := observation.Last()
 	switch observed := last.Evidence.CustomResourceDefinition; {
 	case observed == nil:
 		return fmt.Errorf("the definition was not observed: %w", controller.ErrOutdated)
+	case uid == observed.UID && generation < observed.Generation:
+		return fmt.Errorf("%w (the definition has generation %d, and generation %d was seen)", storageversion.ErrRestored,
+			generation, observed.Generation)
 	case uid != observed.UID, generation != observed.Generation:
 		return fmt.Errorf("the definition has generation %d, and generation %d was observed: %w",
 			generation, observed.Generation, controller.ErrOutdated)

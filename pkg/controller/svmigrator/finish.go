@@ -53,7 +53,7 @@ func (r *migrationRun) finish(ctx context.Context) error {
 		var later *postponed
 		switch {
 		case err == nil, errors.Is(err, errStopped), errors.Is(err, errMigrationGone), errors.As(err, &later),
-			controller.FieldsRefused(err) != nil:
+			controller.EndsManager(err) != nil:
 			return err
 		case ctx.Err() != nil:
 			return context.Cause(ctx)

@@ -121,7 +121,10 @@ func (f *followers) ask(ctx context.Context, resource schema.GroupResource) (aga
 	}
 	if errors.Is(found.lag, errLags) {
 		// Perhaps this process is late, and not the servers.
-		if _, err := f.env.observedDefinition(ctx, observation); errors.Is(err, controller.ErrOutdated) {
+		switch _, err := f.env.observedDefinition(ctx, observation); {
+		case errors.Is(err, storageversion.ErrRestored):
+			return time.Time{}, err
+		case errors.Is(err, controller.ErrOutdated):
 			found.lag = err
 		}
 	}
@@ -204,7 +207,7 @@ func (f *followers) awaitFollowers(
 		case errors.Is(known.lag, errLags):
 			advice = ". If this lasts for minutes, restart that server"
 		case errors.Is(known.lag, controller.ErrOutdated):
-			advice = ". If this lasts for minutes, restart this manager: its watch of definitions hangs, or etcd was restored"
+			advice = ". If this lasts for minutes, restart this manager: its watch of definitions hangs"
 		}
 		wait = awaitAgreement("%v. The migration starts when every server has written %s for the settle period%s",
 			known.lag, versionOfTarget(target), advice)

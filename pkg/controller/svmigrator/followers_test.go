@@ -252,14 +252,16 @@ func TestAPIServiceThatWasInFront(t *testing.T) {
 	}
 }
 
-// TestWhoIsLate has servers that do not follow generation 5, which was observed. Somebody may have restored etcd.
+// TestWhoIsLate has servers that do not follow generation 5, which was observed.
 func TestWhoIsLate(t *testing.T) {
+	const restored = "etcd was restored"
 	for stored, want := range map[int]string{
 		5: "It does not follow the CustomResourceDefinition yet. The migration starts when every server has written " +
 			"example.com/v2 for the settle period. If this lasts for minutes, restart that server",
-		4: "generation 4, and generation 5 was observed: what was read is out of date. The migration starts when every " +
+		6: "generation 6, and generation 5 was observed: what was read is out of date. The migration starts when every " +
 			"server has written example.com/v2 for the settle period. If this lasts for minutes, restart this manager: its " +
-			"watch of definitions hangs, or etcd was restored",
+			"watch of definitions hangs",
+		4: restored,
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
@@ -271,10 +273,14 @@ func TestWhoIsLate(t *testing.T) {
 		s, ctx := stageOf(t, o, made(nil))
 		s.env.documents = readerOf(t, server)
 		f := newFollowers(s.env, func(schema.GroupResource) {})
-		if _, err := f.ask(ctx, widgets); err != nil {
-			t.Fatal(err)
-		}
+		_, err := f.ask(ctx, widgets)
 		server.Close()
+		if errors.Is(err, storageversion.ErrRestored) != (want == restored) {
+			t.Errorf("generation %d is stored, and the error is %v", stored, err)
+		}
+		if want == restored {
+			continue
+		}
 		if d := f.check(made(nil), toV2); d.Verdict != Wait || !strings.Contains(d.Message, want) {
 			t.Errorf("generation %d is stored, and the decision is %+v", stored, d)
 		}

@@ -32,6 +32,7 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // errMigrationGone says that the migration was deleted, or that somebody else ended it.
@@ -87,7 +88,12 @@ func (w *statusWriter) refresh(ctx context.Context) error {
 		return fmt.Errorf("getting migration %q: %w", w.stored.Name, err)
 	case live.UID != w.stored.UID, live.Finished(), live.DeletionTimestamp != nil:
 		return errMigrationGone
-	case w.stored.Status.Target != nil && live.Status.Target == nil:
+	}
+	// After a restore the objects are as they were, too. So the position of this run must not take the place of that one.
+	if err := storageversion.CheckRestored(w.stored.Name, live.ResourceVersion, w.stored.ResourceVersion); err != nil {
+		return err
+	}
+	if w.stored.Status.Target != nil && live.Status.Target == nil {
 		return fmt.Errorf("the status of migration %q has lost its target: the CustomResourceDefinition of another program "+
 			"may have replaced the one of StorageVersionMigrations", w.stored.Name)
 	}

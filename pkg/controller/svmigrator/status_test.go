@@ -17,6 +17,7 @@ limitations under the License.
 package svmigrator
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -25,6 +26,8 @@ import (
 
 	"sigs.k8s.io/svm-api/client/clientset/versioned/fake"
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // TestStatusThatLostItsTarget has definitions of another program take the place of ours while a migration runs. They
@@ -40,6 +43,22 @@ func TestStatusThatLostItsTarget(t *testing.T) {
 	}
 	if w.stored.Status.Target == nil {
 		t.Error("the run goes on without a target")
+	}
+}
+
+// TestMigrationThatWasRestored has etcd go back to an earlier position of a run.
+func TestMigrationThatWasRestored(t *testing.T) {
+	for restored, want := range map[string]error{"98": storageversion.ErrRestored, "99": nil, "100": nil} {
+		stored := &migrationv1alpha1.StorageVersionMigration{
+			ObjectMeta: metav1.ObjectMeta{Name: "m", UID: "u", ResourceVersion: "99"},
+		}
+		live := stored.DeepCopy()
+		live.ResourceVersion = restored
+		client := fake.NewClientset(live).MigrationV1alpha1()
+		w := &statusWriter{env: &environment{client: client}, stored: stored}
+		if err := w.refresh(t.Context()); !errors.Is(err, want) {
+			t.Errorf("resource version %s: the error is %v", restored, err)
+		}
 	}
 }
 

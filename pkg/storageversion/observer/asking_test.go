@@ -25,6 +25,7 @@ import (
 	"testing"
 	"time"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
@@ -167,37 +168,37 @@ func TestRestoreThatNoWatchShows(t *testing.T) {
 		c.leases.silent = true
 		c.leases.version--
 	})
-	if err := c.CheckLeases(t.Context()); !errors.Is(err, ErrRestored) || !errors.Is(told, ErrRestored) {
+	err := c.CheckLeases(t.Context())
+	if !errors.Is(err, storageversion.ErrRestored) || !errors.Is(told, storageversion.ErrRestored) {
 		t.Errorf("the error is %v, and told was %v", err, told)
 	}
 	c.stop()
 }
 
-// TestNothingIsKnownFromBeforeTheLeases delays the first list of Leases. A restore of etcd before it is not noticed.
-func TestNothingIsKnownFromBeforeTheLeases(t *testing.T) {
+// TestEverySourceShowsARestore has etcd go back to before a change that one watch has shown, and breaks that watch.
+func TestEverySourceShowsARestore(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 2)
-	others := []string{definitionsPath, apiServicesPath}
-	early := map[string]int{}
-	c.leases.onTheWay = sync.OnceFunc(func() {
-		eventually(t, func() error {
-			if c.host.count(endpointSlicesPath) == 0 {
-				return errors.New("no other source is followed yet")
+	for name, of := range map[string]func(*cluster) *collection{
+		"definitions": func(c *cluster) *collection { return c.definitions },
+		"APIServices": func(c *cluster) *collection { return c.apiServices },
+		"addresses":   func(c *cluster) *collection { return c.slices },
+	} {
+		c := newCluster(t, 2)
+		c.run(t)
+		c.host.change(func() {
+			of(c).version--
+			of(c).broken = true
+		})
+		c.until(t, func() error {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if !errors.Is(c.restored, storageversion.ErrRestored) {
+				return fmt.Errorf("%s: the error is %v", name, c.restored)
 			}
 			return nil
 		})
-		time.Sleep(200 * time.Millisecond)
-		for _, path := range others {
-			early[path] = c.host.count(path) + c.host.count(path+"?watch")
-		}
-	})
-	c.run(t)
-	for _, path := range others {
-		if early[path] != 0 || c.host.count(path) == 0 {
-			t.Errorf("%s was read %d times before Leases, and %d times in all", path, early[path], c.host.count(path))
-		}
+		c.stop()
 	}
-	c.stop()
 }
 
 // TestRenewalIsNoRestore has the watch of Leases show a renewal while a list of them is on its way.

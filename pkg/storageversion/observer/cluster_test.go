@@ -74,8 +74,9 @@ type cluster struct {
 	clock   *clocktesting.FakeClock
 	stop    func()
 
-	mu   sync.Mutex
-	told map[schema.GroupResource]int
+	mu       sync.Mutex
+	told     map[schema.GroupResource]int
+	restored error
 
 	leases, slices, definitions, apiServices, storageVersions, sampleSlices *collection
 }
@@ -109,7 +110,11 @@ func newCluster(t *testing.T, servers int) *cluster {
 		serve(s, appsV1)
 	}
 
-	o, err := New(c.host.config(), Options{Clock: c.clock})
+	o, err := New(c.host.config(), Options{Clock: c.clock, Restored: func(err error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.restored = err
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,14 +43,11 @@ type Options struct {
 	PollInterval time.Duration
 	// Clock is the real one if nil.
 	Clock clock.WithTicker
-	// Restored is called when somebody has restored etcd from a backup, if it is not nil. The error says so. Nothing that
-	// this manager knows of the cluster counts then, and its watches may be silent for ever.
+	// Restored is called when somebody has restored etcd from a backup, if it is not nil. The error is ErrRestored of
+	// package storageversion. Nothing that this manager knows of the cluster counts then, and its watches may be silent
+	// for ever.
 	Restored func(error)
 }
-
-// ErrRestored says that etcd was restored from a backup.
-var ErrRestored = errors.New("etcd was restored from a backup, so what this manager knows is of another time. " +
-	"This process ends, and the next one reads everything again")
 
 // Observer knows how the servers of a cluster encode every resource. Any goroutine may call its methods at any time.
 type Observer struct {
@@ -76,7 +73,9 @@ func New(config *rest.Config, options Options) (*Observer, error) {
 	if options.PollInterval == 0 {
 		options.PollInterval = storageversion.DefaultPollInterval
 	}
-	c.leases.restored = options.Restored
+	for _, s := range []*source{c.leases, c.endpointSlices, c.definitions, c.apiServices, c.storageVersions} {
+		s.restored = options.Restored
+	}
 	shared := &sharedLedger{
 		clock: options.Clock, pollInterval: options.PollInterval, ledger: storageversion.NewLedger(linger),
 		lastRead: map[migrationv1alpha1.EvidenceSource]time.Time{}, serversChanged: newSignal(),
@@ -108,9 +107,8 @@ func (o *Observer) Run(ctx context.Context) {
 	logger.Info("Starting observer of storage versions")
 	var running sync.WaitGroup
 	for _, run := range []func(context.Context){
-		o.leases.run, o.addresses.run, o.storageVersions.run, o.aggregated.run, o.poller.run,
-		o.afterLeases(o.aggregated.watchAPIServices),
-		o.afterLeases(func(ctx context.Context) { o.shared.followDefinitions(ctx, o.clients.definitions) }),
+		o.leases.run, o.addresses.run, o.storageVersions.run, o.aggregated.watchAPIServices, o.aggregated.run, o.poller.run,
+		func(ctx context.Context) { o.shared.followDefinitions(ctx, o.clients.definitions) },
 	} {
 		running.Go(func() {
 			defer utilruntime.HandleCrashWithContext(ctx)
@@ -121,18 +119,6 @@ func (o *Observer) Run(ctx context.Context) {
 	running.Wait()
 	o.clients.closeIdleConnections()
 	logger.Info("Shut down observer of storage versions")
-}
-
-// afterLeases returns a function that calls run when Leases were listed. Only Leases show that somebody restored etcd:
-// a definition that was listed before them may be of another time, and no watch would correct it.
-func (o *Observer) afterLeases(run func(context.Context)) func(context.Context) {
-	return func(ctx context.Context) {
-		select {
-		case <-o.leases.source.listed:
-			run(ctx)
-		case <-ctx.Done():
-		}
-	}
 }
 
 // Subscribe makes the Observer call changed for every resource of which the observation may have changed, and at

@@ -37,6 +37,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/retry"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 const (
@@ -241,7 +242,7 @@ func (s *source) checkRestored(now, seen int64) error {
 	if s.restored == nil || now == 0 || now >= seen {
 		return nil
 	}
-	err := fmt.Errorf("%w (it is at revision %d, and revision %d was seen)", ErrRestored, now, seen)
+	err := fmt.Errorf("%w (it is at revision %d, and revision %d was seen)", storageversion.ErrRestored, now, seen)
 	s.restored(err)
 	return err
 }

@@ -34,6 +34,7 @@ import (
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
@@ -182,7 +183,8 @@ func TestAnEarlierListIsARestore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := lists.Replace(nil, "19"); !errors.Is(err, ErrRestored) || !errors.Is(told, ErrRestored) {
+	err := lists.Replace(nil, "19")
+	if !errors.Is(err, storageversion.ErrRestored) || !errors.Is(told, storageversion.ErrRestored) {
 		t.Errorf("the list has the error %v, and told was %v", err, told)
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -31,9 +32,9 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
-// TestRestoredEtcd puts back an earlier state of etcd twice, each time after an upgrade: with the release of the API
-// server under a manager that leads and one that stands by, and alone under one that needs no lease. The two hold a
-// lease that survives the outage, so nothing else ends any of them.
+// TestRestoredEtcd puts back an earlier state of etcd. It does so twice after an upgrade: with the release of the API
+// server under a manager that leads and one that stands by, and alone under one that needs no lease. Leases survive the
+// outage, so nothing else ends any of them.
 func TestRestoredEtcd(t *testing.T) {
 	t.Parallel()
 	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{{
@@ -61,8 +62,55 @@ func TestRestoredEtcd(t *testing.T) {
 	next := start("next", "--leader-elect=false")
 	awaitPolicies(t, cp, "v1beta1")
 	testRestore(t, cp, backup, nil, next)
+	const leased = "leased"
+	testOvertakenRestore(t, cp, leased, start(leased, append(patient, "--leader-elect-resource-name="+leased)...))
 	start("last", "--leader-elect=false")
 	awaitPolicies(t, cp, "v1")
+}
+
+// testOvertakenRestore has etcd get to later revisions than before the restore, before anybody can see that it went
+// back, as with etcdutl snapshot restore --bump-revision. Only the lease of the leader shows that.
+func testOvertakenRestore(t *testing.T, cp *controlplane.ControlPlane, name string, leader *managerProcess) {
+	t.Helper()
+	kube, etcd := client(t, cp.AdminConfig()), cp.Etcd()
+	renewedAfter := func(earlier time.Time) time.Time {
+		var renewed time.Time
+		eventually(t, soon, "the leader renews its lease", func() bool {
+			l := lease(t.Context(), kube, name)
+			if l != nil && l.Spec.RenewTime != nil {
+				renewed = l.Spec.RenewTime.Time
+			}
+			return renewed.After(earlier)
+		})
+		return renewed
+	}
+	renewed := renewedAfter(time.Time{})
+	backup := filepath.Join(t.TempDir(), "etcd")
+	if err := etcd.Save(backup); err != nil {
+		t.Fatal(err)
+	}
+	renewedAfter(renewedAfter(renewed))
+	if err := cp.Servers()[0].Stop(); err != nil {
+		t.Fatal(err)
+	}
+	revision := func() int64 {
+		answer, err := etcd.Client().Put(t.Context(), "mark", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.Header.Revision
+	}
+	before := revision()
+	if err := etcd.Restore(backup); err != nil {
+		t.Fatal(err)
+	}
+	for revision() <= before {
+		continue
+	}
+	if err := cp.Servers()[0].Restart(nil); err != nil {
+		t.Fatal(err)
+	}
+	wantRestored(t, leader)
 }
 
 // testRestore has the API server change to the present release, and changes it by back when etcd is restored. That is
@@ -87,10 +135,16 @@ func testRestore(
 		t.Fatal(err)
 	}
 	for _, p := range managers {
-		err := waitEnd(t, p)
-		if log := p.Log(); err == nil || !strings.Contains(log, "etcd was restored from a backup") {
-			t.Errorf("the manager ended with %v, and does not say why:\n%s", err, log)
-		}
+		wantRestored(t, p)
+	}
+}
+
+// wantRestored wants the manager to end, and to say that etcd was restored.
+func wantRestored(t *testing.T, p *managerProcess) {
+	t.Helper()
+	err := waitEnd(t, p)
+	if log := p.Log(); err == nil || !strings.Contains(log, "etcd was restored from a backup") {
+		t.Errorf("the manager ended with %v, and does not say why:\n%s", err, log)
 	}
 }
 

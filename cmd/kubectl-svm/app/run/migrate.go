@@ -35,6 +35,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/observer"
 )
 
@@ -94,13 +95,17 @@ func (o *Options) migrate(
 	factory.StartWithContext(running)
 	var parts sync.WaitGroup
 	parts.Go(func() { watching.Run(running) })
-	parts.Go(func() { _ = migrator.Run(running) }) // Its store refuses no fields.
+	parts.Go(func() {
+		if err := migrator.Run(running); err != nil {
+			stop(err)
+		}
+	})
 	o.follow(running, stored)
 	stop(nil)
 	parts.Wait()
 	factory.Shutdown()
 	ended := stored.all()
-	if cause := context.Cause(running); errors.Is(cause, observer.ErrRestored) {
+	if cause := context.Cause(running); errors.Is(cause, storageversion.ErrRestored) {
 		return nil, errors.Join(o.removeFiles(ended), errors.New("etcd was restored from a backup, which undid rewrites. "+
 			"The saved progress is deleted. Run the command again: it starts over"))
 	}

@@ -239,11 +239,12 @@ func (r *rewriter) resolve(ctx context.Context, object *sweep.Object, answer Fai
 		return a
 	}
 	if live != nil && live.ResourceVersion != object.ResourceVersion {
-		if !object.NeedsCleaning {
+		restored := newer(r.resource.Class)(object.ResourceVersion, live.ResourceVersion)
+		if !object.NeedsCleaning && !restored {
 			a.outcome = sweep.WrittenByOthers
 			return a
 		}
-		// The object is current, but its managedFields still have to be cleaned.
+		// Either the object is current, but its managedFields still have to be cleaned, or somebody has restored etcd.
 		object.ResourceVersion = live.ResourceVersion
 	}
 	// Nobody wrote the object, so admission gave the answer, or a proxy on the way did. Or this program is not allowed to

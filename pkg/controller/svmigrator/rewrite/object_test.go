@@ -17,8 +17,16 @@ limitations under the License.
 package rewrite
 
 import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -41,5 +49,30 @@ func TestNewer(t *testing.T) {
 		if got := newer(test.class)(test.a, test.b); got != test.want {
 			t.Errorf("%q of class %q is newer than %q: %v", test.a, test.class, test.b, got)
 		}
+	}
+}
+
+// TestConflictAfterARestore has an object that was listed at 9 conflict. If it is older now, nobody wrote it: etcd was
+// restored, and the object may be stored in the old version again.
+func TestConflictAfterARestore(t *testing.T) {
+	for now, want := range map[string]sweep.Outcome{"10": sweep.WrittenByOthers, "8": sweep.NoOutcome} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = fmt.Fprintf(w, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",
+				"metadata":{"name":"w","uid":"u","resourceVersion":%q}}`, now)
+		}))
+		e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500)
+		if err != nil {
+			t.Fatal(err)
+		}
+		class := storageversion.Custom
+		w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1"), Class: class}, "")
+		object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: "9"}
+		w.keepOriginal(object, &metav1.PartialObjectMetadata{}, nil)
+		a := w.resolve(t.Context(), object, Failure{kind: conflicting})
+		if a.outcome != want || a.outcome == sweep.NoOutcome && object.ResourceVersion != now {
+			t.Errorf("at %s the outcome is %v, and %s is rewritten next (%+v)", now, a.outcome, object.ResourceVersion, a)
+		}
+		server.Close()
 	}
 }

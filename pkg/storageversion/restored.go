@@ -1,0 +1,37 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package storageversion
+
+import (
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+)
+
+// ErrRestored says that etcd was restored from a backup.
+var ErrRestored = errors.New("etcd was restored from a backup, so what this manager knows is of another time. " +
+	"This process ends, and the next one reads everything again")
+
+// CheckRestored returns ErrRestored if an object that was read from etcd now is older than one of the same UID that was
+// read or written before. name is for the error.
+func CheckRestored(name, now, before string) error {
+	if order, err := resourceversion.CompareResourceVersion(now, before); err != nil || order >= 0 {
+		return nil
+	}
+	return fmt.Errorf("%w (%s has resource version %s, and %s was seen)", ErrRestored, name, now, before)
+}
