@@ -135,6 +135,7 @@ E2E_REPORTS    ?= $(OUTPUT)/reports/$(IMPLEMENTATION)
 e2e: e2e-binaries $(if $(CLUSTER),,test-binaries) ## Run the conformance suite; KUBECONFIG= is a cluster of yours
 	@hack/step.sh e2e hack/e2e.sh '$(IMPLEMENTATION)' '$(E2E_REPORTS)' '$(E2E_LABELS)' '$(CLUSTER)' $(E2E_FLAGS)
 
+# hack/test.sh has built what these two need.
 .PHONY: e2e-quick
 e2e-quick:
 	@hack/step.sh e2e hack/e2e.sh svm $(OUTPUT)/reports/svm '(REWRITE || KNOWLEDGE || SECURITY) && !Slow' '' \

@@ -25,7 +25,7 @@ import (
 
 // ErrRestored says that etcd was restored from a backup.
 var ErrRestored = errors.New("etcd was restored from a backup, so what this manager knows is of another time. " +
-	"This process ends, and the next one reads everything again")
+	"This process ends, and the next one reads everything again. If this repeats, restart the API servers")
 
 // CheckRestored returns ErrRestored if an object that was read from etcd now is older than one of the same UID that was
 // read or written before. name is for the error.

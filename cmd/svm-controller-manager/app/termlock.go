@@ -17,8 +17,10 @@ limitations under the License.
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -27,7 +29,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/component-base/version"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
@@ -45,6 +46,7 @@ type termLock struct {
 	stopElection func()
 	mayRelease   atomic.Bool   // set once nothing runs that writes
 	renewedAt    time.Time     // the time in the lease as it was last written; only the election uses it
+	restored     error         // set before the term ends, if it ends because etcd was restored
 	fenceLabel   func() string // returns the label that the next write gives to the lease
 }
 
@@ -52,8 +54,8 @@ type termLock struct {
 //
 // Once the term is over, the process has to end, so that a new one starts: another leader may have been at work. The
 // election would take the lease again as soon as it is free, and the controllers would continue with what they knew
-// before. For the same reason the term ends if another process holds the lease, or if the lease is older than this
-// process has written it: then somebody has restored etcd.
+// before. For the same reason the term ends if another process holds the lease, if the lease is gone, or if it is
+// older than this process has written it: then somebody has restored etcd.
 func (l *termLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	var failures retry.Streak
 	for !l.term.lost() {
@@ -62,8 +64,10 @@ func (l *termLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord,
 		case err == nil && l.term.begun() && record.HolderIdentity != l.Identity():
 			l.term.end()
 		case err == nil && l.term.begun() && record.RenewTime.Time.Before(l.renewedAt):
-			klog.FromContext(ctx).Error(storageversion.ErrRestored, "The leader lease is older than it was",
-				"lock", l.Describe(), "renewTime", record.RenewTime.Time, "written", l.renewedAt)
+			l.restored = fmt.Errorf("%w (the leader lease was renewed at %s, and says %s)", storageversion.ErrRestored,
+				l.renewedAt, record.RenewTime.Time)
+			l.term.end()
+		case apierrors.IsNotFound(err) && l.term.begun():
 			l.term.end()
 		case err == nil:
 			failures.Succeeded(ctx, "Reading the leader lease works again")
@@ -117,12 +121,16 @@ func (l *termLock) renew(
 	request, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(l.retryPeriod, cancel) })()
+	renewal := record.RenewTime.Time.Truncate(time.Microsecond) // as the API stores it
+	if renewal.Before(l.renewedAt) {
+		l.renewedAt = renewal // Somebody has set the clock back, and the answer to this may be lost.
+	}
 	sent := l.term.clock.Now()
 	if err := write(request, record); err != nil {
 		return err
 	}
 	l.term.renewed(sent)
-	l.renewedAt = record.RenewTime.Time.Truncate(time.Microsecond) // as the API stores it
+	l.renewedAt = renewal
 	return nil
 }
 
@@ -145,7 +153,7 @@ func (l *termLock) afterRun(ctx context.Context, err error) error {
 	case l.term.mayNotWrite() || err == nil && ctx.Err() == nil:
 		// If nobody asked the process to stop and there is no error, only the loss of the lease can have ended the
 		// controllers.
-		return errors.Join(errLeaseLost, err)
+		return errors.Join(cmp.Or(l.restored, errLeaseLost), err)
 	default:
 		l.mayRelease.Store(true)
 		return err

@@ -24,10 +24,13 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
-	testingclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/clock"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // TestLeaseThatWasRestored puts back an earlier state of the lease that this process holds.
@@ -35,15 +38,7 @@ func TestLeaseThatWasRestored(t *testing.T) {
 	client := fake.NewClientset()
 	leases := client.CoordinationV1().Leases("kube-system")
 	now := time.Date(2026, 1, 1, 0, 0, 0, 123456789, time.UTC)
-	election, stopElection := context.WithCancel(t.Context())
-	lock := &termLock{
-		LeaseLock: &resourcelock.LeaseLock{
-			LeaseMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "lease"}, Client: client.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: "me"},
-		},
-		term: newLeaderTerm(testingclock.NewFakePassiveClock(now), time.Minute), stopElection: stopElection,
-		fenceLabel: func() string { return "" },
-	}
+	lock, election := lockOf(t, client)
 	record := resourcelock.LeaderElectionRecord{HolderIdentity: "me", RenewTime: metav1.NewTime(now)}
 	if err := lock.Create(t.Context(), record); err != nil {
 		t.Fatal(err)
@@ -56,15 +51,60 @@ func TestLeaseThatWasRestored(t *testing.T) {
 	if err := lock.Update(t.Context(), record); err != nil {
 		t.Fatal(err)
 	}
+	written, err := leases.Get(t.Context(), "lease", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := func(lease *coordinationv1.Lease) {
+		t.Helper()
+		if _, err := leases.Update(t.Context(), asStored(lease), metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store(written)
 	if _, _, err := lock.Get(t.Context()); err != nil {
 		t.Errorf("the lease as it was written: %v", err)
 	}
-	if _, err := leases.Update(t.Context(), asStored(backup), metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	store(backup)
 	if _, _, err := lock.Get(t.Context()); !errors.Is(err, errTermOver) || election.Err() == nil {
 		t.Errorf("the lease of the backup: %v", err)
 	}
+	if err := lock.afterRun(t.Context(), nil); !errors.Is(err, storageversion.ErrRestored) {
+		t.Errorf("the process ends with %v", err)
+	}
+}
+
+// TestLeaseThatIsGone deletes the lease that this process holds. Another process may have held it meanwhile.
+func TestLeaseThatIsGone(t *testing.T) {
+	client := fake.NewClientset()
+	lock, election := lockOf(t, client)
+	if _, _, err := lock.Get(t.Context()); !apierrors.IsNotFound(err) || election.Err() != nil {
+		t.Errorf("before anybody led: %v", err)
+	}
+	if err := lock.Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "me"}); err != nil {
+		t.Fatal(err)
+	}
+	leases := client.CoordinationV1().Leases("kube-system")
+	if err := leases.Delete(t.Context(), "lease", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := lock.Get(t.Context()); !errors.Is(err, errTermOver) || election.Err() == nil {
+		t.Errorf("after it was deleted: %v", err)
+	}
+}
+
+// lockOf returns the lock of this process, and the context of its election.
+func lockOf(t *testing.T, client *fake.Clientset) (*termLock, context.Context) {
+	t.Helper()
+	election, stopElection := context.WithCancel(t.Context())
+	return &termLock{
+		LeaseLock: &resourcelock.LeaseLock{
+			LeaseMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "lease"}, Client: client.CoordinationV1(),
+			LockConfig: resourcelock.ResourceLockConfig{Identity: "me"},
+		},
+		term: newLeaderTerm(clock.RealClock{}, time.Minute), stopElection: stopElection,
+		fenceLabel: func() string { return "" },
+	}, election
 }
 
 // asStored returns a lease with times as the API stores them.

@@ -19,6 +19,7 @@ package svmigrator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -57,8 +58,12 @@ const (
 	followersWorkers = 4
 )
 
-// errLags says that a server does not follow the CustomResourceDefinition yet.
-var errLags = errors.New("it does not follow the CustomResourceDefinition yet")
+var (
+	// errLags says that a server does not follow the CustomResourceDefinition yet.
+	errLags = errors.New("it does not follow the CustomResourceDefinition yet")
+	// errDoesNotServe says that a server serves no version of the CustomResourceDefinition.
+	errDoesNotServe = errors.New("it does not serve the resource yet")
+)
 
 // followers knows since when all API servers have followed the definitions of the resources that are to be migrated.
 type followers struct {
@@ -119,11 +124,14 @@ func (f *followers) ask(ctx context.Context, resource schema.GroupResource) (aga
 	if found.lag == nil && f.env.observer.Observe(resource).ServersSince.After(began) {
 		found.lag = errors.New("an API server started or ended while they were asked")
 	}
-	if errors.Is(found.lag, errLags) {
+	if errors.Is(found.lag, errLags) || errors.Is(found.lag, errDoesNotServe) {
 		// Perhaps this process is late, and not the servers.
 		switch _, err := f.env.observedDefinition(ctx, observation); {
 		case errors.Is(err, storageversion.ErrRestored):
 			return time.Time{}, err
+		case controller.SaysMissing(err, documents.DefinitionsV1.WithResource("customresourcedefinitions").GroupResource(),
+			resource.String()):
+			found.lag = fmt.Errorf("there is no CustomResourceDefinition any more: %w", controller.ErrOutdated)
 		case errors.Is(err, controller.ErrOutdated):
 			found.lag = err
 		}
@@ -207,7 +215,7 @@ func (f *followers) awaitFollowers(
 		case errors.Is(known.lag, errLags):
 			advice = ". If this lasts for minutes, restart that server"
 		case errors.Is(known.lag, controller.ErrOutdated):
-			advice = ". If this lasts for minutes, restart this manager: its watch of definitions hangs"
+			advice = ". If this lasts for minutes, restart this process: its watch of definitions hangs"
 		}
 		wait = awaitAgreement("%v. The migration starts when every server has written %s for the settle period%s",
 			known.lag, versionOfTarget(target), advice)
@@ -267,5 +275,5 @@ func reportedHash(ctx context.Context, server documents.Reader, o *storageversio
 			return served.StorageVersionHash, nil // It is the same at every version.
 		}
 	}
-	return "", errors.New("it does not serve the resource yet")
+	return "", errDoesNotServe
 }

@@ -259,7 +259,7 @@ func TestWhoIsLate(t *testing.T) {
 		5: "It does not follow the CustomResourceDefinition yet. The migration starts when every server has written " +
 			"example.com/v2 for the settle period. If this lasts for minutes, restart that server",
 		6: "generation 6, and generation 5 was observed: what was read is out of date. The migration starts when every " +
-			"server has written example.com/v2 for the settle period. If this lasts for minutes, restart this manager: its " +
+			"server has written example.com/v2 for the settle period. If this lasts for minutes, restart this process: its " +
 			"watch of definitions hangs",
 		4: restored,
 	} {

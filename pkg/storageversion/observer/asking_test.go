@@ -175,25 +175,27 @@ func TestRestoreThatNoWatchShows(t *testing.T) {
 	c.stop()
 }
 
-// TestEverySourceShowsARestore has etcd go back to before a change that one watch has shown, and breaks that watch.
+// TestEverySourceShowsARestore has etcd go back to before the revision that one source has shown, and breaks its watch.
 func TestEverySourceShowsARestore(t *testing.T) {
 	t.Parallel()
-	for name, of := range map[string]func(*cluster) *collection{
-		"definitions": func(c *cluster) *collection { return c.definitions },
-		"APIServices": func(c *cluster) *collection { return c.apiServices },
-		"addresses":   func(c *cluster) *collection { return c.slices },
+	for path, of := range map[string]func(*cluster) *collection{
+		leasesPath:         func(c *cluster) *collection { return c.leases },
+		definitionsPath:    func(c *cluster) *collection { return c.definitions },
+		apiServicesPath:    func(c *cluster) *collection { return c.apiServices },
+		endpointSlicesPath: func(c *cluster) *collection { return c.slices },
 	} {
 		c := newCluster(t, 2)
+		of(c).version += 100
 		c.run(t)
 		c.host.change(func() {
-			of(c).version--
+			of(c).version -= 50
 			of(c).broken = true
 		})
 		c.until(t, func() error {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			if !errors.Is(c.restored, storageversion.ErrRestored) {
-				return fmt.Errorf("%s: the error is %v", name, c.restored)
+				return fmt.Errorf("%s: the error is %v", path, c.restored)
 			}
 			return nil
 		})

@@ -65,6 +65,8 @@ type tryResult struct {
 	// outcome is NoOutcome if the object has to be tried again. failure says why, or why the object was denied.
 	outcome sweep.Outcome
 	failure Failure
+	// restored ends the run: the object is older than it was listed.
+	restored error
 	// latency is how long the write took if the API server accepted it, even if it stored nothing. Otherwise it is zero.
 	latency time.Duration
 	// revision is the revision of etcd at which the object was stored. It is zero if the object was not stored, or if the
@@ -119,6 +121,8 @@ func (r *rewriter) tryRewrite(
 		return r.wouldChange(object, changed), nil
 	case errors.Is(err, errWritten):
 		return tryResult{object: object, outcome: sweep.WrittenByOthers}, nil
+	case errors.Is(err, storageversion.ErrRestored):
+		return tryResult{object: object, restored: err}, nil
 	case err != nil:
 		return r.failed(ctx, object, err), nil
 	}
@@ -239,12 +243,14 @@ func (r *rewriter) resolve(ctx context.Context, object *sweep.Object, answer Fai
 		return a
 	}
 	if live != nil && live.ResourceVersion != object.ResourceVersion {
-		restored := newer(r.resource.Class)(object.ResourceVersion, live.ResourceVersion)
-		if !object.NeedsCleaning && !restored {
+		if a.restored = r.checkRestored(object, live.ResourceVersion); a.restored != nil {
+			return a
+		}
+		if !object.NeedsCleaning {
 			a.outcome = sweep.WrittenByOthers
 			return a
 		}
-		// Either the object is current, but its managedFields still have to be cleaned, or somebody has restored etcd.
+		// The object is current, but its managedFields still have to be cleaned.
 		object.ResourceVersion = live.ResourceVersion
 	}
 	// Nobody wrote the object, so admission gave the answer, or a proxy on the way did. Or this program is not allowed to
@@ -284,7 +290,9 @@ func (r *rewriter) read(ctx context.Context, object *sweep.Object) (*metav1.Part
 			a.outcome = sweep.Gone
 		}
 	case live.UID != object.UID:
-		a.outcome = sweep.WrittenByOthers
+		if a.restored = r.checkRestored(object, live.ResourceVersion); a.restored == nil {
+			a.outcome = sweep.WrittenByOthers
+		}
 	default:
 		served, err := r.versionsToKeep(ctx)
 		if err == nil {
@@ -294,6 +302,15 @@ func (r *rewriter) read(ctx context.Context, object *sweep.Object) (*metav1.Part
 		a.failure = Classify(err, "")
 	}
 	return nil, a
+}
+
+// checkRestored returns storageversion.ErrRestored if an object that was read is surely older than it was listed. Then
+// what was rewritten before may be undone, too.
+func (r *rewriter) checkRestored(object *sweep.Object, now string) error {
+	if !newer(r.resource.Class)(object.ResourceVersion, now) {
+		return nil
+	}
+	return storageversion.CheckRestored(object.Name, now, object.ResourceVersion)
 }
 
 // newer returns a function that reports whether resource version a is surely newer than b. It is never sure if a server

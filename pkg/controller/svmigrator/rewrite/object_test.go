@@ -17,9 +17,12 @@ limitations under the License.
 package rewrite
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,27 +55,44 @@ func TestNewer(t *testing.T) {
 	}
 }
 
-// TestConflictAfterARestore has an object that was listed at 9 conflict. If it is older now, nobody wrote it: etcd was
-// restored, and the object may be stored in the old version again.
-func TestConflictAfterARestore(t *testing.T) {
-	for now, want := range map[string]sweep.Outcome{"10": sweep.WrittenByOthers, "8": sweep.NoOutcome} {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			_, _ = fmt.Fprintf(w, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",
-				"metadata":{"name":"w","uid":"u","resourceVersion":%q}}`, now)
-		}))
-		e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500)
-		if err != nil {
-			t.Fatal(err)
+// TestObjectThatIsOlderThanListed has an object that was listed at 9. If it is older now, nobody wrote it: etcd was
+// restored, and objects may be stored in the old version again, also those that were rewritten before.
+func TestObjectThatIsOlderThanListed(t *testing.T) {
+	for now, restored := range map[string]bool{"10": false, "8": true} {
+		for uid, try := range map[string]func(*rewriter, context.Context, *sweep.Object) tryResult{
+			"u": func(w *rewriter, ctx context.Context, object *sweep.Object) tryResult {
+				return w.resolve(ctx, object, Failure{kind: conflicting})
+			},
+			"another": func(w *rewriter, ctx context.Context, object *sweep.Object) tryResult {
+				return w.resolve(ctx, object, Failure{kind: conflicting})
+			},
+			"u ": func(w *rewriter, ctx context.Context, object *sweep.Object) tryResult { // It is compared first.
+				return w.rewrite(ctx, object)
+			},
+		} {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+				kind, version := "PartialObjectMetadata", "meta.k8s.io/v1"
+				if !strings.Contains(request.Header.Get("Accept"), kind) {
+					kind, version = "Widget", "example.com/v1"
+				}
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = fmt.Fprintf(w, `{"kind":%q,"apiVersion":%q,"metadata":{"name":"w","uid":%q,"resourceVersion":%q}}`,
+					kind, version, strings.TrimSpace(uid), now)
+			}))
+			e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500)
+			if err != nil {
+				t.Fatal(err)
+			}
+			class := storageversion.Custom
+			w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1"), Class: class}, "")
+			object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: "9"}
+			w.keepOriginal(object, &metav1.PartialObjectMetadata{}, nil)
+			a := try(w, t.Context(), object)
+			if written := a.outcome == sweep.WrittenByOthers; written == restored ||
+				errors.Is(a.restored, storageversion.ErrRestored) != restored {
+				t.Errorf("object %q at %s: %+v", uid, now, a)
+			}
+			server.Close()
 		}
-		class := storageversion.Custom
-		w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1"), Class: class}, "")
-		object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: "9"}
-		w.keepOriginal(object, &metav1.PartialObjectMetadata{}, nil)
-		a := w.resolve(t.Context(), object, Failure{kind: conflicting})
-		if a.outcome != want || a.outcome == sweep.NoOutcome && object.ResourceVersion != now {
-			t.Errorf("at %s the outcome is %v, and %s is rewritten next (%+v)", now, a.outcome, object.ResourceVersion, a)
-		}
-		server.Close()
 	}
 }

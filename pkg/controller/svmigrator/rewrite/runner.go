@@ -263,6 +263,10 @@ func (r *sweepRunner) advance(ctx context.Context) error {
 // handleTry handles the result of one request.
 func (r *sweepRunner) handleTry(ctx context.Context, a tryResult) error {
 	now := r.clock.Now()
+	if a.restored != nil {
+		r.sweep.Return(a.object)
+		return a.restored
+	}
 	if a.outcome == sweep.NoOutcome {
 		return r.handleFailure(ctx, a, now)
 	}

@@ -126,8 +126,9 @@ func (r *rewriter) acquireCompareSlot(ctx context.Context) (release func(), err 
 }
 
 // chooseWay returns the way in which a rewrite changes nothing. If it changes something in every way, changed is the
-// first field that it changes. An error is errWritten, or the error that the rewrite itself would return. fenced means
-// that the fence has denied the rewrite itself. Then the way that is found counts for this object only.
+// first field that it changes. An error is errWritten, storageversion.ErrRestored, or the error that the rewrite itself
+// would return. fenced means that the fence has denied the rewrite itself. Then the way that is found counts for this
+// object only.
 func (r *rewriter) chooseWay(
 	ctx context.Context, object *sweep.Object, body []byte, fenced bool,
 ) (found patchWay, changed string, err error) {
@@ -148,7 +149,7 @@ func (r *rewriter) chooseWay(
 	case err != nil:
 		return patchWay{}, "", err
 	case before.GetResourceVersion() != object.ResourceVersion && r.resource.ReadServedVersions == nil:
-		return patchWay{}, "", errWritten
+		return patchWay{}, "", cmp.Or(r.checkRestored(object, before.GetResourceVersion()), errWritten)
 	}
 	found, changed, err = r.tryWays(ctx, object, body, before, n, fenced)
 	if err == nil && changed != "" {
