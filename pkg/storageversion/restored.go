@@ -27,8 +27,8 @@ import (
 var ErrRestored = errors.New("etcd was restored from a backup, so what this manager knows is of another time. " +
 	"This process ends, and the next one reads everything again. If this repeats, restart the API servers")
 
-// CheckRestored returns ErrRestored if an object that was read from etcd now is older than one of the same UID that was
-// read or written before. name is for the error.
+// CheckRestored returns ErrRestored if an object that was read from etcd now is older than one of that name that was
+// read or written before.
 func CheckRestored(name, now, before string) error {
 	if order, err := resourceversion.CompareResourceVersion(now, before); err != nil || order >= 0 {
 		return nil

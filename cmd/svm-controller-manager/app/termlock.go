@@ -25,6 +25,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -32,6 +33,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 	"sigs.k8s.io/svm-controller-manager/pkg/retry"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
@@ -67,7 +69,7 @@ func (l *termLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord,
 			l.restored = fmt.Errorf("%w (the leader lease was renewed at %s, and says %s)", storageversion.ErrRestored,
 				l.renewedAt, record.RenewTime.Time)
 			l.term.end()
-		case apierrors.IsNotFound(err) && l.term.begun():
+		case l.term.begun() && controller.SaysMissing(err, coordinationv1.Resource("leases"), l.LeaseMeta.Name):
 			l.term.end()
 		case err == nil:
 			failures.Succeeded(ctx, "Reading the leader lease works again")

@@ -19,6 +19,7 @@ package app
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +27,10 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/clock"
 
@@ -83,6 +87,15 @@ func TestLeaseThatIsGone(t *testing.T) {
 	}
 	if err := lock.Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "me"}); err != nil {
 		t.Fatal(err)
+	}
+	page := apierrors.NewGenericServerResponse(http.StatusNotFound, "GET", schema.GroupResource{}, "", "no", 0, true)
+	answered := false
+	client.PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		defer func() { answered = true }()
+		return !answered, nil, page
+	})
+	if _, _, err := lock.Get(t.Context()); !apierrors.IsNotFound(err) || election.Err() != nil {
+		t.Errorf("the page of a proxy: %v", err)
 	}
 	leases := client.CoordinationV1().Leases("kube-system")
 	if err := leases.Delete(t.Context(), "lease", metav1.DeleteOptions{}); err != nil {

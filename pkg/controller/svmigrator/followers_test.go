@@ -262,9 +262,16 @@ func TestWhoIsLate(t *testing.T) {
 			"server has written example.com/v2 for the settle period. If this lasts for minutes, restart this process: its " +
 			"watch of definitions hangs",
 		4: restored,
+		0: "There is no CustomResourceDefinition any more",
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
+			if stored == 0 {
+				w.WriteHeader(http.StatusNotFound)
+				_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":404,"reason":"NotFound",
+					"details":{"group":"apiextensions.k8s.io","kind":"customresourcedefinitions","name":%q}}`, widgets)
+				return
+			}
 			_, _ = fmt.Fprintf(w, `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1",
 				"metadata":{"name":%q,"uid":"widgets","generation":%d}}`, widgets, stored)
 		}))
