@@ -23,15 +23,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// ErrRestored says that etcd was restored from a backup.
-var ErrRestored = errors.New("etcd was restored from a backup, so what this manager knows is of another time. " +
-	"This process ends, and the next one reads everything again. If this repeats, restart the API servers")
+// ErrRestored says that etcd was restored from a backup. What this process knows is of another time.
+var ErrRestored = errors.New("etcd was restored from a backup, or replaced by an earlier state. " +
+	"So this process ends, and the next one reads everything again. If this repeats, restart the API servers")
 
-// CheckRestored returns ErrRestored if an object that was read from etcd now is older than one of that name that was
-// read or written before.
-func CheckRestored(name, now, before string) error {
+// CheckRestored returns ErrRestored if an object that was read from etcd now is older than it was when it was read or
+// written before. what names the object.
+func CheckRestored(what, now, before string) error {
 	if order, err := resourceversion.CompareResourceVersion(now, before); err != nil || order >= 0 {
 		return nil
 	}
-	return fmt.Errorf("%w (%s has resource version %s, and %s was seen)", ErrRestored, name, now, before)
+	return fmt.Errorf("%s has resource version %s, and had %s: %w", what, now, before, ErrRestored)
 }

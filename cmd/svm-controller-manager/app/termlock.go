@@ -66,8 +66,8 @@ func (l *termLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord,
 		case err == nil && l.term.begun() && record.HolderIdentity != l.Identity():
 			l.term.end()
 		case err == nil && l.term.begun() && record.RenewTime.Time.Before(l.renewedAt):
-			l.restored = fmt.Errorf("%w (the leader lease was renewed at %s, and says %s)", storageversion.ErrRestored,
-				l.renewedAt, record.RenewTime.Time)
+			l.restored = fmt.Errorf("the leader lease was renewed at %s, and says %s: %w",
+				l.renewedAt.Format(time.RFC3339Nano), record.RenewTime.Format(time.RFC3339Nano), storageversion.ErrRestored)
 			l.term.end()
 		case l.term.begun() && controller.SaysMissing(err, coordinationv1.Resource("leases"), l.LeaseMeta.Name):
 			l.term.end()

@@ -17,6 +17,7 @@ limitations under the License.
 package svmigrator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -232,8 +233,9 @@ func (c *Controller) runMigration(ctx context.Context, name string) (again time.
 		return time.Time{}, nil
 	}
 	err = run.run(runCtx)
-	if cause := context.Cause(runCtx); err != nil && ctx.Err() == nil && cause != nil {
-		err = cause // The errors of cancelled requests do not say why they were cancelled.
+	if cause := context.Cause(runCtx); cause != nil && err != nil && ctx.Err() == nil {
+		// The errors of cancelled requests do not say why they were cancelled.
+		err = cmp.Or(controller.EndsManager(err), cause)
 	}
 	return time.Time{}, c.runEnded(ctx, run, err)
 }

@@ -72,8 +72,8 @@ func checkObserved(uid types.UID, generation int64, observation storageversion.O
 	case observed == nil:
 		return fmt.Errorf("the definition was not observed: %w", controller.ErrOutdated)
 	case uid == observed.UID && generation < observed.Generation:
-		return fmt.Errorf("%w (the definition has generation %d, and generation %d was seen)", storageversion.ErrRestored,
-			generation, observed.Generation)
+		return fmt.Errorf("the definition of %s has generation %d, and had %d: %w",
+			observation.Resource, generation, observed.Generation, storageversion.ErrRestored)
 	case uid != observed.UID, generation != observed.Generation:
 		return fmt.Errorf("the definition has generation %d, and generation %d was observed: %w",
 			generation, observed.Generation, controller.ErrOutdated)

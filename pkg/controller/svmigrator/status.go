@@ -90,7 +90,8 @@ func (w *statusWriter) refresh(ctx context.Context) error {
 		return errMigrationGone
 	}
 	// After a restore the objects are as they were, too. So the position of this run must not take the place of that one.
-	if err := storageversion.CheckRestored(w.stored.Name, live.ResourceVersion, w.stored.ResourceVersion); err != nil {
+	what := fmt.Sprintf("migration %q", w.stored.Name)
+	if err := storageversion.CheckRestored(what, live.ResourceVersion, w.stored.ResourceVersion); err != nil {
 		return err
 	}
 	if w.stored.Status.Target != nil && live.Status.Target == nil {

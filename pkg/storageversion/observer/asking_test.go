@@ -168,11 +168,16 @@ func TestRestoreThatNoWatchShows(t *testing.T) {
 		c.leases.silent = true
 		c.leases.version--
 	})
-	err := c.CheckLeases(t.Context())
-	if !errors.Is(err, storageversion.ErrRestored) || !errors.Is(told, storageversion.ErrRestored) {
-		t.Errorf("the error is %v, and told was %v", err, told)
+	for _, want := range []error{errEarlier, storageversion.ErrRestored} {
+		if err := c.CheckLeases(t.Context()); !errors.Is(err, want) {
+			t.Errorf("the error is %v, want %v", err, want)
+		}
+		c.clock.Step(restoredAfter)
 	}
 	c.stop()
+	if !errors.Is(told, storageversion.ErrRestored) {
+		t.Errorf("told was %v", told)
+	}
 }
 
 // TestEverySourceShowsARestore has etcd go back to before the revision that one source has shown, and breaks its watch.

@@ -19,6 +19,7 @@ package observer
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -50,6 +51,11 @@ const (
 	// shortWatch is how long a watch lives at most that ends at once.
 	shortWatch = 5 * time.Second
 
+	// restoredAfter is for how long each list must show an earlier state before etcd counts as restored. A single list
+	// proves nothing: kine, which stores Kubernetes in SQL databases, can tell an API server an old revision until that
+	// server writes again, as it does when it renews its identity Lease every ten seconds.
+	restoredAfter = 30 * time.Second
+
 	// steadyAfter is how long a watch must run before the next failure counts as the first.
 	steadyAfter = time.Minute
 )
@@ -63,6 +69,9 @@ var watchBackoff = wait.Backoff{
 var listBackoff = wait.Backoff{
 	Duration: 500 * time.Millisecond, Factor: 2, Steps: 10, Cap: time.Minute, Jitter: 0.25,
 }
+
+// errEarlier says that a list shows an earlier state than a watch has shown.
+var errEarlier = errors.New("perhaps etcd was restored from a backup, or the API server is late")
 
 // watchable is what can be listed and watched.
 type watchable interface {
@@ -90,6 +99,9 @@ type source struct {
 	labels    string
 	// restored is called when etcd has an earlier state than a watch has shown, if it is not nil.
 	restored func(error)
+	mu       sync.Mutex
+	// earlierSince is since when each list shows an earlier state than a watch has shown, and zero if the last did not.
+	earlierSince time.Time
 
 	// revision is the highest revision of any delta.
 	revision int64
@@ -128,7 +140,7 @@ func follow[T watchable](
 	var kind T
 	reflector := cache.NewReflectorWithOptions(
 		&cache.ListWatch{ListWithContextFunc: lw.list, WatchFuncWithContext: lw.watch},
-		kind, &store[T]{source: from, apply: apply},
+		kind, &store[T]{source: from, clock: clk, apply: apply},
 		cache.ReflectorOptions{Name: from.resource, Logger: &logger, Clock: clk})
 	reflector.WatchListPageSize = pageSize
 
@@ -198,7 +210,8 @@ func (l *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watc
 		// An API server may know an earlier state only, perhaps because somebody restored etcd from a backup. No watch can
 		// continue there, so the Reflector has to list.
 		earlier := apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
-		if ctx.Err() != nil || !retry.IsUnanswered(err) || earlier {
+		again := retry.IsUnanswered(err) && !earlier || errors.Is(err, errEarlier)
+		if ctx.Err() != nil || !again {
 			return nil, err
 		}
 		l.failed(ctx, err)
@@ -234,16 +247,31 @@ func (l *listWatch) checkRevision(ctx context.Context, seen int64) error {
 	if err != nil {
 		return err
 	}
-	return l.checkRestored(revisionOf(accessor.GetResourceVersion()), seen)
+	return l.checkRestored(l.clock, revisionOf(accessor.GetResourceVersion()), seen)
 }
 
-// checkRestored returns an error if etcd is at an earlier revision than one that was seen.
-func (s *source) checkRestored(now, seen int64) error {
-	if s.restored == nil || now == 0 || now >= seen {
+// checkRestored returns an error if a list that was read now is of an earlier revision than one that was seen.
+func (s *source) checkRestored(clk clock.PassiveClock, now, seen int64) error {
+	if s.restored == nil || now == 0 {
 		return nil
 	}
-	err := fmt.Errorf("%w (it is at revision %d, and revision %d was seen)", storageversion.ErrRestored, now, seen)
-	s.restored(err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now >= seen {
+		s.earlierSince = time.Time{}
+		return nil
+	}
+	if s.earlierSince.IsZero() {
+		s.earlierSince = clk.Now()
+	}
+	kind := errEarlier
+	if clk.Since(s.earlierSince) >= restoredAfter {
+		kind = storageversion.ErrRestored
+	}
+	err := fmt.Errorf("a list of %s has revision %d, and %d was seen before: %w", s.resource, now, seen, kind)
+	if kind != errEarlier {
+		s.restored(err)
+	}
 	return err
 }
 
@@ -267,6 +295,7 @@ func (l *listWatch) failed(ctx context.Context, err error) {
 // type T.
 type store[T watchable] struct {
 	source *source
+	clock  clock.PassiveClock
 	apply  func(delta[T])
 }
 
@@ -275,7 +304,7 @@ var _ cache.ReflectorBookmarkStore = &store[*metav1.PartialObjectMetadata]{}
 // Replace is called after each list: at the beginning, and whenever a watch could not continue where it broke.
 func (s *store[T]) Replace(objects []any, resourceVersion string) error {
 	d := delta[T]{listed: true, first: s.source.names == nil, revision: revisionOf(resourceVersion)}
-	if err := s.source.checkRestored(d.revision, s.source.revision); err != nil {
+	if err := s.source.checkRestored(s.clock, d.revision, s.source.revision); err != nil {
 		return err
 	}
 	names := sets.Set[string]{}

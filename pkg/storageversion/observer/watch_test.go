@@ -174,18 +174,33 @@ func TestWhatCannotBeResumedIsListed(t *testing.T) {
 	})
 }
 
-func TestAnEarlierListIsARestore(t *testing.T) {
+// TestEarlierListsAreARestore has lists that show an earlier revision. An API server may be late for some seconds.
+func TestEarlierListsAreARestore(t *testing.T) {
 	var told error
-	s := &source{restored: func(err error) { told = err }, listed: make(chan struct{})}
-	lists := &store[*documents.Definition]{source: s, apply: func(delta[*documents.Definition]) {}}
-	for _, err := range []error{lists.Replace(nil, "10"), lists.Bookmark("20"), lists.Replace(nil, "20"), told} {
+	clk := clocktesting.NewFakeClock(noon)
+	s := &source{resource: "definitions", restored: func(err error) { told = err }, listed: make(chan struct{})}
+	lists := &store[*documents.Definition]{source: s, clock: clk, apply: func(delta[*documents.Definition]) {}}
+	for _, err := range []error{lists.Replace(nil, "10"), lists.Bookmark("20"), lists.Replace(nil, "20")} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	err := lists.Replace(nil, "19")
-	if !errors.Is(err, storageversion.ErrRestored) || !errors.Is(told, storageversion.ErrRestored) {
-		t.Errorf("the list has the error %v, and told was %v", err, told)
+	for _, list := range []struct {
+		after    time.Duration
+		revision string
+		want     error
+	}{
+		{after: 0, revision: "19", want: errEarlier},
+		{after: restoredAfter - time.Second, revision: "19", want: errEarlier},
+		{after: 0, revision: "20", want: nil},
+		{after: time.Second, revision: "19", want: errEarlier},
+		{after: restoredAfter, revision: "19", want: storageversion.ErrRestored},
+	} {
+		clk.Step(list.after)
+		err := lists.Replace(nil, list.revision)
+		if !errors.Is(err, list.want) || (told != nil) != errors.Is(err, storageversion.ErrRestored) {
+			t.Errorf("%+v: the error is %v, and told was %v", list, err, told)
+		}
 	}
 }
 

@@ -106,8 +106,8 @@ func (o *Options) migrate(
 	factory.Shutdown()
 	ended := stored.all()
 	if cause := context.Cause(running); errors.Is(cause, storageversion.ErrRestored) {
-		return nil, errors.Join(o.removeFiles(ended), errors.New("etcd was restored from a backup, which undid rewrites. "+
-			"The saved progress is deleted. Run the command again: it starts over"))
+		return nil, errors.Join(o.removeFiles(ended),
+			fmt.Errorf("%w. Rewrites may be undone: the saved progress is deleted, and the next run starts over", cause))
 	}
 	o.stampEnded(ctx, ended)
 	// A file may be older than the last step of a run that was interrupted.

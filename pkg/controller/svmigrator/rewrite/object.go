@@ -20,6 +20,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync"
 	"time"
@@ -28,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
@@ -310,7 +312,8 @@ func (r *rewriter) checkRestored(object *sweep.Object, now string) error {
 	if !newer(r.resource.Class)(object.ResourceVersion, now) {
 		return nil
 	}
-	return storageversion.CheckRestored(object.Name, now, object.ResourceVersion)
+	what := fmt.Sprintf("%s of %s", klog.KRef(object.Namespace, object.Name), r.resource.GroupResource())
+	return storageversion.CheckRestored(what, now, object.ResourceVersion)
 }
 
 // newer returns a function that reports whether resource version a is surely newer than b. It is never sure if a server

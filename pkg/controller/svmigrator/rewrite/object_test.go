@@ -24,6 +24,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -94,5 +95,17 @@ func TestObjectThatIsOlderThanListed(t *testing.T) {
 			}
 			server.Close()
 		}
+	}
+}
+
+// TestARestoreThatIsToldTooLate has the answer that shows a restore arrive when the run has been stopped.
+func TestARestoreThatIsToldTooLate(t *testing.T) {
+	r := newFakeRun(1, fine)
+	r.rewrite = func(ctx context.Context, object *sweep.Object) tryResult {
+		<-ctx.Done()
+		return tryResult{object: object, restored: storageversion.ErrRestored}
+	}
+	if err := r.play(t, 30*time.Second); !errors.Is(err, storageversion.ErrRestored) {
+		t.Errorf("it ended with %v", err)
 	}
 }

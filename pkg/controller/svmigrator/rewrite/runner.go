@@ -141,7 +141,7 @@ type sweepRunner struct {
 
 // run returns nil when every object has its outcome and the final position is saved. All its goroutines have ended when
 // it returns.
-func (r *sweepRunner) run(ctx context.Context) error {
+func (r *sweepRunner) run(ctx context.Context) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	r.sweep.Resume(r.clock.Now())
 	r.tryResults, r.lists = make(chan tryResult), make(chan listing, 1)
@@ -149,7 +149,7 @@ func (r *sweepRunner) run(ctx context.Context) error {
 	r.goroutines.Go(func() { r.dispatch(ctx, work) })
 	defer func() {
 		cancel()
-		r.drain(ctx)
+		err = cmp.Or(r.drain(ctx), err)
 		r.goroutines.Wait()
 		r.sweep.Interrupt(r.clock.Now())
 	}()
@@ -222,10 +222,11 @@ func (r *sweepRunner) dispatch(ctx context.Context, work <-chan *sweep.Object) {
 }
 
 // drain waits for the answers to the requests in flight when the run ends. An answer counts even if the run has failed
-// or was stopped.
-func (r *sweepRunner) drain(ctx context.Context) {
+// or was stopped. drain returns an error if one of them says that etcd was restored.
+func (r *sweepRunner) drain(ctx context.Context) (restored error) {
 	for r.sweep.InFlight() > 0 {
 		a := <-r.tryResults
+		restored = cmp.Or(restored, a.restored)
 		if a.outcome != sweep.NoOutcome && !r.mayBeUnready(a, r.clock.Now()) {
 			r.done(ctx, a)
 			_ = r.checkCommonDenials(a) // It counts the denial. The next run finds the error again.
@@ -234,6 +235,7 @@ func (r *sweepRunner) drain(ctx context.Context) {
 		}
 	}
 	r.sweep.ListFailed()
+	return restored
 }
 
 // advance saves the position after each finished chunk, and moves on. It restarts the sweep if the list has to start
