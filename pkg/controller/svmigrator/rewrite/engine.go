@@ -22,6 +22,7 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
@@ -93,9 +94,6 @@ type Engine struct {
 	pacer     *pacer.Pacer
 	clock     clock.WithTicker
 	chunkSize int64
-	// compareSlots is a semaphore: it has one element for each object that is being compared as a whole, and room for
-	// maxComparedObjects.
-	compareSlots chan struct{}
 }
 
 // NewEngine returns an engine that lists chunkSize objects at a time.
@@ -104,9 +102,7 @@ func NewEngine(config *rest.Config, pace *pacer.Pacer, clk clock.WithTicker, chu
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{
-		client: client, pacer: pace, clock: clk, chunkSize: chunkSize, compareSlots: make(chan struct{}, maxComparedObjects),
-	}, nil
+	return &Engine{client: client, pacer: pace, clock: clk, chunkSize: chunkSize}, nil
 }
 
 // ErrStuck ends a run that makes no progress while other migrations wait.
@@ -153,8 +149,8 @@ func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migra
 
 func (e *Engine) newRewriter(resource Resource, baseline string) *rewriter {
 	w := &rewriter{
-		client: e.client, clock: e.clock, compareSlots: e.compareSlots, resource: resource, baseline: baseline,
-		ownSlot: make(chan struct{}, 1), ways: []patchWay{mergeWay},
+		client: e.client, clock: e.clock, resource: resource, baseline: baseline,
+		comparing: semaphore.NewWeighted(maxComparedObjects), ways: []patchWay{mergeWay},
 	}
 	if resource.Class == storageversion.BuiltIn && !hasUntypedParts(resource.GroupResource()) {
 		w.ways = append(w.ways, typedWay)

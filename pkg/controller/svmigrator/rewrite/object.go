@@ -19,12 +19,12 @@ package rewrite
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -51,9 +51,8 @@ type rewriter struct {
 	resource Resource
 	clock    clock.PassiveClock
 	// ways are those in which the patch may be sent. A rewrite uses the first one that changes nothing.
-	ways         []patchWay
-	compareSlots chan struct{} // see Engine
-	ownSlot      chan struct{} // a further one, which no other migration can take
+	ways      []patchWay
+	comparing *semaphore.Weighted // see maxComparedObjects
 	// deniedBefore means that the objects were denied before. If a dry run shows a change then, they stay denied.
 	deniedBefore    bool
 	waysByNamespace sync.Map // the *namespaceWay of each namespace
@@ -121,10 +120,6 @@ func (r *rewriter) tryRewrite(
 	switch {
 	case changed != "":
 		return r.wouldChange(object, changed), nil
-	case errors.Is(err, errWritten):
-		return tryResult{object: object, outcome: sweep.WrittenByOthers}, nil
-	case errors.Is(err, storageversion.ErrRestored):
-		return tryResult{object: object, restored: err}, nil
 	case err != nil:
 		return r.failed(ctx, object, err), nil
 	}

@@ -47,11 +47,10 @@ func (r *rewriter) dropped(ctx context.Context, object *sweep.Object) (field, ve
 	if r.resource.Schemas == nil || len(r.resource.Schemas.Lossy) == 0 {
 		return "", "", nil
 	}
-	release, err := r.acquireCompareSlot(ctx)
-	if err != nil {
+	if err := r.comparing.Acquire(ctx, 1); err != nil {
 		return "", "", err
 	}
-	defer release()
+	defer r.comparing.Release(1)
 	for _, version := range r.resource.Schemas.Lossy {
 		before, err := r.getAt(ctx, object, version)
 		if err != nil {

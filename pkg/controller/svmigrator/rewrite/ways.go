@@ -103,32 +103,13 @@ type namespaceWay struct {
 	way patchWay
 }
 
-// errWritten says that the object was written after it was listed. After a restart of this program a run meets many
-// such objects: the list continues at its old revision, and shows the objects of the chunk as they were before the
-// earlier process rewrote them.
-var errWritten = errors.New("the object was written after it was listed")
-
-// maxComparedObjects is how many objects a process compares as a whole at a time, besides one of each migration that
-// runs. An object may have more than a megabyte, and needs several times as much memory.
-const maxComparedObjects = 5
-
-// acquireCompareSlot waits until an object may be read as a whole. Call release when it is not needed any more. If a
-// webhook hangs, the migrations that call it may have all slots but the own ones of the others.
-func (r *rewriter) acquireCompareSlot(ctx context.Context) (release func(), err error) {
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case r.ownSlot <- struct{}{}:
-		return func() { <-r.ownSlot }, nil
-	case r.compareSlots <- struct{}{}:
-		return func() { <-r.compareSlots }, nil
-	}
-}
+// maxComparedObjects is how many objects a migration compares as a whole at a time. An object may have more than a
+// megabyte, and needs several times as much memory.
+const maxComparedObjects = 3
 
 // chooseWay returns the way in which a rewrite changes nothing. If it changes something in every way, changed is the
-// first field that it changes. An error is errWritten, storageversion.ErrRestored, or the error that the rewrite itself
-// would return. fenced means that the fence has denied the rewrite itself. Then the way that is found counts for this
-// object only.
+// first field that it changes. An error is the one that the rewrite itself would return. fenced means that the fence
+// has denied the rewrite itself. Then the way that is found counts for this object only.
 func (r *rewriter) chooseWay(
 	ctx context.Context, object *sweep.Object, body []byte, fenced bool,
 ) (found patchWay, changed string, err error) {
@@ -139,17 +120,13 @@ func (r *rewriter) chooseWay(
 	if n.objects++; n.objects < n.next && !fenced && !object.Extra.(*original).namesUndefinedVersion {
 		return n.way, "", nil
 	}
-	release, err := r.acquireCompareSlot(ctx)
-	if err != nil {
+	if err := r.comparing.Acquire(ctx, 1); err != nil {
 		return patchWay{}, "", err
 	}
-	defer release()
+	defer r.comparing.Release(1)
 	before, err := decode(r.get(ctx, object, acceptWhole))
-	switch {
-	case err != nil:
+	if err != nil {
 		return patchWay{}, "", err
-	case before.GetResourceVersion() != object.ResourceVersion && r.resource.ReadServedVersions == nil:
-		return patchWay{}, "", cmp.Or(r.checkRestored(object, before.GetResourceVersion()), errWritten)
 	}
 	found, changed, err = r.tryWays(ctx, object, body, before, n, fenced)
 	if err == nil && changed != "" {

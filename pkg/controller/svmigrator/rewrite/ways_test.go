@@ -17,7 +17,6 @@ limitations under the License.
 package rewrite
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -216,27 +215,22 @@ func TestWholeObjectsInMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var rewriters []*rewriter // of two migrations
-	for range 2 {
-		rewriters = append(rewriters, e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1")}, ""))
-	}
+	w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1")}, "")
 	var choices sync.WaitGroup
 	for i := range 3 * maxComparedObjects {
 		choices.Go(func() {
-			w := rewriters[i%len(rewriters)]
 			object := &sweep.Object{Namespace: fmt.Sprint(i), Name: "w", ResourceVersion: "4", Extra: &original{}}
 			if _, changed, err := w.chooseWay(t.Context(), object, []byte("{}"), false); changed != "" || err != nil {
 				t.Errorf("it changes %q, %v", changed, err)
 			}
 		})
 	}
-	most := int32(maxComparedObjects + len(rewriters))
-	for reads.Load() < most {
+	for reads.Load() < maxComparedObjects {
 		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(200 * time.Millisecond) // Others may come.
-	if n := reads.Load(); n != most {
-		t.Errorf("%d objects are read at a time, want %d", n, most)
+	if n := reads.Load(); n != maxComparedObjects {
+		t.Errorf("%d objects are read at a time, want %d", n, maxComparedObjects)
 	}
 	close(answer)
 	choices.Wait()
@@ -277,30 +271,6 @@ func TestAdviceWhereTheFenceRefuses(t *testing.T) {
 		failure := (&rewriter{}).changeFailure(&sweep.Object{Name: "a", Extra: before}, "would change", fencedOff)
 		if _, advice, _ := strings.Cut(failure.message, fencedOff+". "); !strings.HasPrefix(advice, want) {
 			t.Errorf("the advice is %q, want %q", advice, want)
-		}
-	}
-}
-
-// TestCompareSlotsForOthers has a webhook hang on the dry runs of one migration. Each other one still gets a slot.
-func TestCompareSlotsForOthers(t *testing.T) {
-	e, err := NewEngine(&rest.Config{}, nil, clock.RealClock{}, 500)
-	if err != nil {
-		t.Fatal(err)
-	}
-	slotsOf := func(w *rewriter) (slots int) {
-		for {
-			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-			_, err := w.acquireCompareSlot(ctx)
-			cancel()
-			if err != nil {
-				return slots
-			}
-			slots++
-		}
-	}
-	for _, want := range []int{maxComparedObjects + 1, 1, 1} {
-		if n := slotsOf(e.newRewriter(Resource{}, "")); n != want {
-			t.Errorf("a migration got %d slots, want %d", n, want)
 		}
 	}
 }
