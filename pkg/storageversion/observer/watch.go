@@ -209,9 +209,8 @@ func (l *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watc
 		}
 		// An API server may know an earlier state only, perhaps because somebody restored etcd from a backup. No watch can
 		// continue there, so the Reflector has to list.
-		earlier := apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
-		again := retry.IsUnanswered(err) && !earlier || errors.Is(err, errEarlier)
-		if ctx.Err() != nil || !again {
+		earlier := errors.Is(err, errEarlier) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
+		if ctx.Err() != nil || !retry.IsUnanswered(err) || earlier {
 			return nil, err
 		}
 		l.failed(ctx, err)

@@ -45,7 +45,7 @@ type follower struct {
 	stop  func()
 }
 
-func startFollower(t *testing.T, s *fakeServer, clk clock.WithTicker) *follower {
+func startFollower(t *testing.T, s *fakeServer, clk clock.WithTicker, change ...func(*source)) *follower {
 	t.Helper()
 	config := s.config()
 	config.QPS = -1
@@ -57,12 +57,15 @@ func startFollower(t *testing.T, s *fakeServer, clk clock.WithTicker) *follower 
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &follower{}
+	f, from := &follower{}, newSource(client, "customresourcedefinitions", "", "")
+	for _, change := range change {
+		change(from)
+	}
 	_, ctx := ktesting.NewTestContext(t)
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() {
-		follow(ctx, clk, newSource(client, "customresourcedefinitions", "", ""), f.apply, func(err error) {
+		follow(ctx, clk, from, f.apply, func(err error) {
 			if documents.IsNotServed(err) {
 				f.record("not served")
 			}
@@ -171,6 +174,27 @@ func TestWhatCannotBeResumedIsListed(t *testing.T) {
 		f.saw(t, "list b without a")
 		s.change(func() { c.put("c", object{}) })
 		f.saw(t, "set c")
+	})
+}
+
+// TestAfterAnEarlierListEverythingIsListed has an API server that shows an earlier revision once. Perhaps etcd was
+// restored, and has overtaken the revision that was seen: a watch from there would miss what came before.
+func TestAfterAnEarlierListEverythingIsListed(t *testing.T) {
+	eachKindOfList(t, func(t *testing.T, s *fakeServer, c *collection) {
+		c.version = 10
+		f := startFollower(t, s, clock.RealClock{}, func(from *source) { from.restored = func(error) {} })
+		f.saw(t, "list a")
+		lists := s.count(definitionsPath)
+		s.change(func() { c.version-- })
+		s.CloseClientConnections()
+		eventually(t, func() error {
+			if s.count(definitionsPath) == lists {
+				return errors.New("nothing was listed")
+			}
+			return nil
+		})
+		s.change(func() { c.version++; c.put("b", object{}) })
+		f.saw(t, "list a,b")
 	})
 }
 
