@@ -100,7 +100,8 @@ type source struct {
 	// restored is called when etcd has an earlier state than a watch has shown, if it is not nil.
 	restored func(error)
 	mu       sync.Mutex
-	// earlierSince is since when each list shows an earlier state than a watch has shown, and zero if the last did not.
+	// earlierSince is since when each list has shown an earlier state than was seen, and no watch has shown anything new.
+	// It is zero if the last answer was another one.
 	earlierSince time.Time
 
 	// revision is the highest revision of any delta.
@@ -347,7 +348,12 @@ func (s *store[T]) Bookmark(resourceVersion string) error {
 }
 
 func (s *store[T]) emit(d delta[T]) {
-	s.source.revision = max(s.source.revision, d.revision)
+	if d.revision > s.source.revision {
+		s.source.revision = d.revision
+		s.source.mu.Lock()
+		s.source.earlierSince = time.Time{}
+		s.source.mu.Unlock()
+	}
 	s.apply(d)
 }
 

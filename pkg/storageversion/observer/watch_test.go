@@ -211,6 +211,7 @@ func TestEarlierListsAreARestore(t *testing.T) {
 	}
 	for _, list := range []struct {
 		after    time.Duration
+		watched  string
 		revision string
 		want     error
 	}{
@@ -218,9 +219,14 @@ func TestEarlierListsAreARestore(t *testing.T) {
 		{after: restoredAfter - time.Second, revision: "19", want: errEarlier},
 		{after: 0, revision: "20", want: nil},
 		{after: time.Second, revision: "19", want: errEarlier},
-		{after: restoredAfter, revision: "19", want: storageversion.ErrRestored},
+		{after: restoredAfter, watched: "21", revision: "20", want: errEarlier},
+		{after: restoredAfter - time.Second, watched: "21", revision: "20", want: errEarlier},
+		{after: time.Second, revision: "20", want: storageversion.ErrRestored},
 	} {
 		clk.Step(list.after)
+		if list.watched != "" {
+			_ = lists.Bookmark(list.watched)
+		}
 		err := lists.Replace(nil, list.revision)
 		if !errors.Is(err, list.want) || (told != nil) != errors.Is(err, storageversion.ErrRestored) {
 			t.Errorf("%+v: the error is %v, and told was %v", list, err, told)
