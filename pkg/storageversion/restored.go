@@ -23,9 +23,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
+// ErrEarlier says that a list shows an earlier state of etcd than was seen before. One list proves nothing: kine, which
+// stores Kubernetes in SQL databases, can tell an API server an old revision until that server writes again.
+var ErrEarlier = errors.New("perhaps etcd was restored from a backup, perhaps only the API server is late")
+
 // ErrRestored says that etcd was restored from a backup. What this process knows is of another time.
-var ErrRestored = errors.New("etcd was restored from a backup, or replaced by an earlier state. " +
-	"So this process ends, and the next one reads everything again. If this repeats, restart the API servers")
+var ErrRestored = errors.New("etcd was restored from a backup, or replaced by an earlier state")
 
 // CheckRestored returns ErrRestored if an object that was read from etcd now is older than it was when it was read or
 // written before. what names the object.

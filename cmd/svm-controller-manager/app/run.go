@@ -22,6 +22,8 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -37,6 +39,7 @@ import (
 	genericcontrollermanager "k8s.io/controller-manager/app"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -92,7 +95,7 @@ func Run(ctx context.Context, c *options.Config, registry *Registry) error {
 		// time a node goes down. The observer only reads, so no term has to guard it.
 		kubeconfig := restclient.AddUserAgent(restclient.CopyConfig(m.Kubeconfig), names.Manager+"/observer")
 		m.observer, err = observer.New(kubeconfig, observer.Options{
-			PollInterval: m.Observation.PollInterval, Restored: fail,
+			PollInterval: m.Observation.PollInterval, Restored: m.restored(fail),
 		})
 		if err != nil {
 			return fmt.Errorf("making an observer: %w", err)
@@ -104,10 +107,19 @@ func Run(ctx context.Context, c *options.Config, registry *Registry) error {
 		defer func() { stopObserving(); ended.Wait() }()
 	}
 	err = m.run(ctx)
-	if cause := context.Cause(ctx); errors.Is(cause, storageversion.ErrRestored) {
-		return cause
+	if cause := context.Cause(ctx); isRestore(cause) {
+		err = cause
+	}
+	if isRestore(err) {
+		return fmt.Errorf("%w, so this process ends, and the next one reads everything again. If this repeats, "+
+			"restart the API servers", err)
 	}
 	return err
+}
+
+// isRestore reports whether an error says that etcd was restored, or may have been.
+func isRestore(err error) bool {
+	return errors.Is(err, storageversion.ErrRestored) || errors.Is(err, storageversion.ErrEarlier)
 }
 
 // newRecorder returns a recorder that writes through client until stop is called.
@@ -134,16 +146,33 @@ type manager struct {
 	observer *observer.Observer
 	// fence checks whether the fence stands.
 	fence *fence.Watch
+	// leadsSince is when this process began to lead, or nil.
+	leadsSince atomic.Pointer[time.Time]
+}
+
+// restored returns a function that ends the process if etcd was restored, or if that is not sure. A leader is sure: its
+// own lease shows a restore, unless that came before it began to lead.
+func (m *manager) restored(fail context.CancelCauseFunc) func(error) {
+	return func(err error) {
+		since := m.leadsSince.Load()
+		if errors.Is(err, storageversion.ErrEarlier) && since != nil && time.Since(*since) > time.Minute {
+			return
+		}
+		fail(err)
+	}
 }
 
 func (m *manager) run(ctx context.Context) error {
 	if !m.Generic.LeaderElection.LeaderElect {
 		return m.runControllers(ctx, nil)
 	}
-	standby, leads := context.WithCancel(ctx)
-	defer leads()
+	standby, cancel := context.WithCancel(ctx)
+	defer cancel()
 	m.checkNeeds(standby)
-	return m.lead(ctx, leads)
+	return m.lead(ctx, func() {
+		m.leadsSince.Store(ptr.To(time.Now()))
+		cancel()
+	})
 }
 
 // selectControllers returns the controllers that --controllers and the feature gates leave, ordered by name.

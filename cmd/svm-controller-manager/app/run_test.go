@@ -20,10 +20,13 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	restclient "k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/options"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 type brief struct{}
@@ -43,5 +46,30 @@ func TestControllerThatEnds(t *testing.T) {
 	})
 	if err == nil || !strings.Contains(err.Error(), "brief") {
 		t.Errorf("the error is %v", err)
+	}
+}
+
+// TestLateListEndsAStandbyOnly has an observer that is not sure whether etcd was restored. The lease of a leader shows
+// a restore that came after it began to lead.
+func TestLateListEndsAStandbyOnly(t *testing.T) {
+	for name, test := range map[string]struct {
+		led  time.Duration
+		err  error
+		ends bool
+	}{
+		"standby":               {err: storageversion.ErrEarlier, ends: true},
+		"new leader":            {led: time.Second, err: storageversion.ErrEarlier, ends: true},
+		"leader":                {led: time.Hour, err: storageversion.ErrEarlier},
+		"leader, and a restore": {led: time.Hour, err: storageversion.ErrRestored, ends: true},
+	} {
+		ctx, fail := context.WithCancelCause(t.Context())
+		m := &manager{}
+		if test.led > 0 {
+			m.leadsSince.Store(ptr.To(time.Now().Add(-test.led)))
+		}
+		m.restored(fail)(test.err)
+		if cause := context.Cause(ctx); isRestore(cause) != test.ends {
+			t.Errorf("%s: the process ends because of %v", name, cause)
+		}
 	}
 }

@@ -44,8 +44,8 @@ type Options struct {
 	// Clock is the real one if nil.
 	Clock clock.WithTicker
 	// Restored is called when somebody has restored etcd from a backup, if it is not nil. The error is ErrRestored of
-	// package storageversion. Nothing that this manager knows of the cluster counts then, and its watches may be silent
-	// for ever.
+	// package storageversion, or ErrEarlier at first, while that is not sure. Nothing that this manager knows of the
+	// cluster counts then, and its watches may be silent for ever.
 	Restored func(error)
 }
 

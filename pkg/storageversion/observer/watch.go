@@ -51,10 +51,12 @@ const (
 	// shortWatch is how long a watch lives at most that ends at once.
 	shortWatch = 5 * time.Second
 
-	// restoredAfter is for how long each list must show an earlier state before etcd counts as restored. A single list
-	// proves nothing: kine, which stores Kubernetes in SQL databases, can tell an API server an old revision until that
-	// server writes again, as it does when it renews its identity Lease every ten seconds.
+	// restoredAfter is for how long each list must show an earlier state before etcd counts as restored. An API server
+	// that is late writes, and is not late any more, when it renews its identity Lease every ten seconds.
 	restoredAfter = 30 * time.Second
+
+	// restoredGap is the longest time between two such lists. What etcd had in a longer one is not known.
+	restoredGap = 15 * time.Second
 
 	// steadyAfter is how long a watch must run before the next failure counts as the first.
 	steadyAfter = time.Minute
@@ -69,9 +71,6 @@ var watchBackoff = wait.Backoff{
 var listBackoff = wait.Backoff{
 	Duration: 500 * time.Millisecond, Factor: 2, Steps: 10, Cap: time.Minute, Jitter: 0.25,
 }
-
-// errEarlier says that a list shows an earlier state than a watch has shown.
-var errEarlier = errors.New("perhaps etcd was restored from a backup, or the API server is late")
 
 // watchable is what can be listed and watched.
 type watchable interface {
@@ -97,12 +96,12 @@ type source struct {
 	resource  string
 	namespace string
 	labels    string
-	// restored is called when etcd has an earlier state than a watch has shown, if it is not nil.
+	// restored is called when a list shows an earlier state of etcd than was seen before, if it is not nil.
 	restored func(error)
 	mu       sync.Mutex
-	// earlierSince is since when each list has shown an earlier state than was seen, and no watch has shown anything new.
-	// It is zero if the last answer was another one.
-	earlierSince time.Time
+	// earlierSince is when the first list of a row showed an earlier state, and earlierLast when the last one did.
+	// earlierLast is zero after a list, or a watch, has shown anything else.
+	earlierSince, earlierLast time.Time
 
 	// revision is the highest revision of any delta.
 	revision int64
@@ -150,6 +149,7 @@ func follow[T watchable](
 		began := clk.Now()
 		from.listedAgain = false
 		err := reflector.ListAndWatchWithContext(ctx)
+		lw.stop()
 		if err != nil && ctx.Err() == nil {
 			lw.failed(ctx, err)
 		}
@@ -174,6 +174,7 @@ type listWatch struct {
 	tried    func(error)
 	failures retry.Streak
 	listing  sync.Mutex // held while a page is read
+	last     watch.Interface
 }
 
 // list returns one page. It asks for the current state, whatever the options say: they allow an API server to answer
@@ -185,7 +186,11 @@ func (l *listWatch) list(ctx context.Context, options metav1.ListOptions) (runti
 		return nil, err
 	}
 	options.ResourceVersion, options.ResourceVersionMatch = "", ""
-	return l.request(options).Timeout(pageTimeout).Do(ctx).Get()
+	list, err := l.request(options).Timeout(pageTimeout).Do(ctx).Get()
+	if err != nil {
+		return nil, err
+	}
+	return list, l.checkList(list, l.revision)
 }
 
 // wait returns when the last list has ended, for the Reflector does not wait for it. ctx has ended, so that a list
@@ -195,12 +200,21 @@ func (l *listWatch) wait() {
 	defer l.listing.Unlock()
 }
 
+// stop stops the last watch. The Reflector does not, if Replace has failed after a streamed list.
+func (l *listWatch) stop() {
+	if l.last != nil {
+		l.last.Stop()
+		l.last = nil
+	}
+}
+
 // watch begins a watch. While no API server answers it tries again. The Reflector would list everything instead, and
 // then nobody knows what was missed; or it would keep waiting after ctx has ended.
 func (l *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	for backoff := watchBackoff; ; {
 		w, err := l.beginWatch(ctx, options)
 		if err == nil {
+			l.last = w
 			l.failures.Succeeded(ctx, "The resource can be read again")
 			// A streamed list is read when it has ended.
 			if l.tried != nil && !ptr.Deref(options.SendInitialEvents, false) {
@@ -210,7 +224,8 @@ func (l *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watc
 		}
 		// An API server may know an earlier state only, perhaps because somebody restored etcd from a backup. No watch can
 		// continue there, so the Reflector has to list.
-		earlier := errors.Is(err, errEarlier) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
+		earlier := errors.Is(err, storageversion.ErrEarlier) ||
+			apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 		if ctx.Err() != nil || !retry.IsUnanswered(err) || earlier {
 			return nil, err
 		}
@@ -243,6 +258,10 @@ func (l *listWatch) checkRevision(ctx context.Context, seen int64) error {
 	if err != nil {
 		return err
 	}
+	return l.checkList(list, seen)
+}
+
+func (l *listWatch) checkList(list runtime.Object, seen int64) error {
 	accessor, err := meta.ListAccessor(list)
 	if err != nil {
 		return err
@@ -250,7 +269,8 @@ func (l *listWatch) checkRevision(ctx context.Context, seen int64) error {
 	return l.checkRestored(l.clock, revisionOf(accessor.GetResourceVersion()), seen)
 }
 
-// checkRestored returns an error if a list that was read now is of an earlier revision than one that was seen.
+// checkRestored returns ErrEarlier if a list that was read now is of an earlier revision than one that was seen, and
+// ErrRestored after all lists of restoredAfter were.
 func (s *source) checkRestored(clk clock.PassiveClock, now, seen int64) error {
 	if s.restored == nil || now == 0 {
 		return nil
@@ -258,20 +278,19 @@ func (s *source) checkRestored(clk clock.PassiveClock, now, seen int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now >= seen {
-		s.earlierSince = time.Time{}
+		s.earlierLast = time.Time{}
 		return nil
 	}
-	if s.earlierSince.IsZero() {
+	if clk.Since(s.earlierLast) > restoredGap {
 		s.earlierSince = clk.Now()
 	}
-	kind := errEarlier
-	if clk.Since(s.earlierSince) >= restoredAfter {
+	s.earlierLast = clk.Now()
+	kind := storageversion.ErrEarlier
+	if s.earlierLast.Sub(s.earlierSince) >= restoredAfter {
 		kind = storageversion.ErrRestored
 	}
 	err := fmt.Errorf("a list of %s has revision %d, and %d was seen before: %w", s.resource, now, seen, kind)
-	if kind != errEarlier {
-		s.restored(err)
-	}
+	s.restored(err)
 	return err
 }
 
@@ -351,7 +370,7 @@ func (s *store[T]) emit(d delta[T]) {
 	if d.revision > s.source.revision {
 		s.source.revision = d.revision
 		s.source.mu.Lock()
-		s.source.earlierSince = time.Time{}
+		s.source.earlierLast = time.Time{}
 		s.source.mu.Unlock()
 	}
 	s.apply(d)

@@ -79,7 +79,11 @@ func (o *Options) migrate(
 	for _, m := range migrations {
 		stored.add(m)
 	}
-	watching, err := observer.New(o.Clients.Config, observer.Options{Restored: stop})
+	watching, err := observer.New(o.Clients.Config, observer.Options{Restored: func(err error) {
+		if !errors.Is(err, storageversion.ErrEarlier) {
+			stop(err)
+		}
+	}})
 	if err != nil {
 		return nil, err
 	}

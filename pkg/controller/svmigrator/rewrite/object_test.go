@@ -77,12 +77,6 @@ func TestObjectThatIsOlderThanListed(t *testing.T) {
 					kind, version = "Widget", "example.com/v1"
 				}
 				w.Header().Set("Content-Type", "application/json")
-				if request.Method == http.MethodPatch {
-					w.WriteHeader(http.StatusConflict)
-					_, _ = fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":409,"reason":"Conflict",`+
-						`"message":"it has changed","details":{"name":"w","group":"example.com","kind":"widgets"}}`)
-					return
-				}
 				_, _ = fmt.Fprintf(w, `{"kind":%q,"apiVersion":%q,"metadata":{"name":"w","uid":%q,"resourceVersion":%q}}`,
 					kind, version, strings.TrimSpace(uid), now)
 			}))

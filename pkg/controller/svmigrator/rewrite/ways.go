@@ -105,7 +105,7 @@ type namespaceWay struct {
 
 // maxComparedObjects is how many objects a migration compares as a whole at a time. An object may have more than a
 // megabyte, and needs several times as much memory.
-const maxComparedObjects = 3
+const maxComparedObjects = 2
 
 // chooseWay returns the way in which a rewrite changes nothing. If it changes something in every way, changed is the
 // first field that it changes. An error is the one that the rewrite itself would return. fenced means that the fence
@@ -125,6 +125,9 @@ func (r *rewriter) chooseWay(
 	}
 	defer r.comparing.Release(1)
 	before, err := decode(r.get(ctx, object, acceptWhole))
+	if err == nil && before.GetResourceVersion() != object.ResourceVersion && r.resource.ReadServedVersions == nil {
+		err = apierrors.NewConflict(r.resource.GroupResource(), object.Name, errors.New("it was written after it was listed"))
+	}
 	if err != nil {
 		return patchWay{}, "", err
 	}
