@@ -107,7 +107,13 @@ func Run(ctx context.Context, c *options.Config, registry *Registry) error {
 		defer func() { stopObserving(); ended.Wait() }()
 	}
 	err = m.run(ctx)
-	if cause := context.Cause(ctx); isRestore(cause) {
+	return explainRestore(context.Cause(ctx), err)
+}
+
+// explainRestore returns the error that ends the process: cause if that is what the observer has found about a restore
+// of etcd, otherwise err.
+func explainRestore(cause, err error) error {
+	if isRestore(cause) {
 		err = cause
 	}
 	if isRestore(err) {
