@@ -156,12 +156,15 @@ type manager struct {
 	leadsSince atomic.Pointer[time.Time]
 }
 
-// restored returns a function that ends the process if etcd was restored, or if that is not sure. A leader is sure: its
-// own lease shows a restore, unless that came before it began to lead.
-func (m *manager) restored(fail context.CancelCauseFunc) func(error) {
-	return func(err error) {
+// watchDelay is how late a watch may show something, if it does not hang.
+const watchDelay = 15 * time.Second
+
+// restored returns a function that ends the process if etcd was restored, or if that is not sure. A leader goes on
+// while it is not sure: its own lease shows a restore that came after it began to lead.
+func (m *manager) restored(fail context.CancelCauseFunc) func(error, time.Time) {
+	return func(err error, after time.Time) {
 		since := m.leadsSince.Load()
-		if errors.Is(err, storageversion.ErrEarlier) && since != nil && time.Since(*since) > time.Minute {
+		if errors.Is(err, storageversion.ErrEarlier) && since != nil && after.Sub(*since) > watchDelay {
 			return
 		}
 		fail(err)

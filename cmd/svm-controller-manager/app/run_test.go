@@ -49,8 +49,8 @@ func TestControllerThatEnds(t *testing.T) {
 	}
 }
 
-// TestLateListEndsAStandbyOnly has an observer that is not sure whether etcd was restored. The lease of a leader shows
-// a restore that came after it began to lead.
+// TestLateListEndsAStandbyOnly has an observer that is not sure whether etcd was restored, but that it was then within
+// the last minute. The lease of a leader shows a restore that came after it began to lead.
 func TestLateListEndsAStandbyOnly(t *testing.T) {
 	for name, test := range map[string]struct {
 		led  time.Duration
@@ -58,7 +58,7 @@ func TestLateListEndsAStandbyOnly(t *testing.T) {
 		ends bool
 	}{
 		"standby":               {err: storageversion.ErrEarlier, ends: true},
-		"new leader":            {led: time.Second, err: storageversion.ErrEarlier, ends: true},
+		"new leader":            {led: time.Minute, err: storageversion.ErrEarlier, ends: true},
 		"leader":                {led: time.Hour, err: storageversion.ErrEarlier},
 		"leader, and a restore": {led: time.Hour, err: storageversion.ErrRestored, ends: true},
 	} {
@@ -67,7 +67,7 @@ func TestLateListEndsAStandbyOnly(t *testing.T) {
 		if test.led > 0 {
 			m.leadsSince.Store(ptr.To(time.Now().Add(-test.led)))
 		}
-		m.restored(fail)(test.err)
+		m.restored(fail)(test.err, time.Now().Add(-time.Minute))
 		if cause := context.Cause(ctx); isRestore(cause) != test.ends {
 			t.Errorf("%s: the process ends because of %v", name, cause)
 		}

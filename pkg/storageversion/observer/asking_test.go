@@ -161,7 +161,7 @@ func TestRestoreThatNoWatchShows(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2)
 	var told error
-	c.clients.leases.restored = func(err error) { told = err }
+	c.clients.leases.restored = func(err error, _ time.Time) { told = err }
 	c.run(t)
 	c.until(t, func() error { return c.CheckLeases(t.Context()) })
 	c.host.change(func() {
@@ -214,7 +214,7 @@ func TestRenewalIsNoRestore(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2)
 	var told error
-	c.clients.leases.restored = func(err error) { told = err }
+	c.clients.leases.restored = func(err error, _ time.Time) { told = err }
 	c.run(t)
 	c.until(t, func() error { return c.CheckLeases(t.Context()) })
 	shown := func() int64 {

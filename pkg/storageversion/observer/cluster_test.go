@@ -110,7 +110,7 @@ func newCluster(t *testing.T, servers int) *cluster {
 		serve(s, appsV1)
 	}
 
-	o, err := New(c.host.config(), Options{Clock: c.clock, Restored: func(err error) {
+	o, err := New(c.host.config(), Options{Clock: c.clock, Restored: func(err error, _ time.Time) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.restored = err

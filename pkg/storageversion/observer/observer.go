@@ -44,9 +44,9 @@ type Options struct {
 	// Clock is the real one if nil.
 	Clock clock.WithTicker
 	// Restored is called when somebody has restored etcd from a backup, if it is not nil. The error is ErrRestored of
-	// package storageversion, or ErrEarlier at first, while that is not sure. Nothing that this manager knows of the
-	// cluster counts then, and its watches may be silent for ever.
-	Restored func(error)
+	// package storageversion, or ErrEarlier at first, while that is not sure. If it was restored, then after the time
+	// that is given. Nothing that this manager knows of the cluster counts then, and its watches may be silent for ever.
+	Restored func(err error, after time.Time)
 }
 
 // Observer knows how the servers of a cluster encode every resource. Any goroutine may call its methods at any time.

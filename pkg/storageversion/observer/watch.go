@@ -96,9 +96,11 @@ type source struct {
 	resource  string
 	namespace string
 	labels    string
-	// restored is called when a list shows an earlier state of etcd than was seen before, if it is not nil.
-	restored func(error)
+	// restored is called when a list shows an earlier state of etcd than was seen before, if it is not nil. See Options.
+	restored func(err error, after time.Time)
 	mu       sync.Mutex
+	// revisionSeen is when revision became as high as it is.
+	revisionSeen time.Time
 	// earlierSince is when the first list of a row showed an earlier state, and earlierLast when the last one did.
 	// earlierLast is zero after a list, or a watch, has shown anything else.
 	earlierSince, earlierLast time.Time
@@ -214,6 +216,7 @@ func (l *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watc
 	for backoff := watchBackoff; ; {
 		w, err := l.beginWatch(ctx, options)
 		if err == nil {
+			l.stop()
 			l.last = w
 			l.failures.Succeeded(ctx, "The resource can be read again")
 			// A streamed list is read when it has ended.
@@ -290,7 +293,7 @@ func (s *source) checkRestored(clk clock.PassiveClock, now, seen int64) error {
 		kind = storageversion.ErrRestored
 	}
 	err := fmt.Errorf("a list of %s has revision %d, and %d was seen before: %w", s.resource, now, seen, kind)
-	s.restored(err)
+	s.restored(err, s.revisionSeen)
 	return err
 }
 
@@ -370,7 +373,7 @@ func (s *store[T]) emit(d delta[T]) {
 	if d.revision > s.source.revision {
 		s.source.revision = d.revision
 		s.source.mu.Lock()
-		s.source.earlierLast = time.Time{}
+		s.source.revisionSeen, s.source.earlierLast = s.clock.Now(), time.Time{}
 		s.source.mu.Unlock()
 	}
 	s.apply(d)

@@ -182,7 +182,7 @@ func TestWhatCannotBeResumedIsListed(t *testing.T) {
 func TestAfterAnEarlierListEverythingIsListed(t *testing.T) {
 	eachKindOfList(t, func(t *testing.T, s *fakeServer, c *collection) {
 		c.version = 10
-		f := startFollower(t, s, clock.RealClock{}, func(from *source) { from.restored = func(error) {} })
+		f := startFollower(t, s, clock.RealClock{}, func(from *source) { from.restored = func(error, time.Time) {} })
 		f.saw(t, "list a")
 		lists := s.count(definitionsPath)
 		s.change(func() { c.version-- })
@@ -202,7 +202,8 @@ func TestAfterAnEarlierListEverythingIsListed(t *testing.T) {
 func TestEarlierListsAreARestore(t *testing.T) {
 	var told error
 	clk := clocktesting.NewFakeClock(noon)
-	s := &source{resource: "definitions", restored: func(err error) { told = err }, listed: make(chan struct{})}
+	s := newSource(nil, "definitions", "", "")
+	s.restored = func(err error, _ time.Time) { told = err }
 	lists := &store[*documents.Definition]{source: s, clock: clk, apply: func(delta[*documents.Definition]) {}}
 	for _, err := range []error{lists.Replace(nil, "10"), lists.Bookmark("20"), lists.Replace(nil, "20")} {
 		if err != nil {

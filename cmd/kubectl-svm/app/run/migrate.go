@@ -79,7 +79,7 @@ func (o *Options) migrate(
 	for _, m := range migrations {
 		stored.add(m)
 	}
-	watching, err := observer.New(o.Clients.Config, observer.Options{Restored: func(err error) {
+	watching, err := observer.New(o.Clients.Config, observer.Options{Restored: func(err error, _ time.Time) {
 		if !errors.Is(err, storageversion.ErrEarlier) {
 			stop(err)
 		}
