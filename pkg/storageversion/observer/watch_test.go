@@ -184,6 +184,8 @@ func TestAfterAnEarlierListEverythingIsListed(t *testing.T) {
 		c.version = 10
 		f := startFollower(t, s, clock.RealClock{}, func(from *source) { from.restored = func(error, time.Time) {} })
 		f.saw(t, "list a")
+		s.change(func() { c.put("b", object{}) })
+		f.saw(t, "set b") // The watch has begun.
 		lists := s.count(definitionsPath)
 		s.change(func() { c.version-- })
 		s.CloseClientConnections()
@@ -193,8 +195,8 @@ func TestAfterAnEarlierListEverythingIsListed(t *testing.T) {
 			}
 			return nil
 		})
-		s.change(func() { c.version++; c.put("b", object{}) })
-		f.saw(t, "list a,b")
+		s.change(func() { c.version++; c.put("c", object{}) })
+		f.saw(t, "list a,b,c")
 	})
 }
 
