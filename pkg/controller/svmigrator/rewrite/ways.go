@@ -125,7 +125,8 @@ func (r *rewriter) chooseWay(
 	}
 	defer r.comparing.Release(1)
 	before, err := decode(r.get(ctx, object, acceptWhole))
-	if err == nil && before.GetResourceVersion() != object.ResourceVersion && r.resource.ReadServedVersions == nil {
+	if err == nil && before.GetResourceVersion() != object.ResourceVersion {
+		// The dry run would be a conflict, too, but only after mutating admission.
 		err = apierrors.NewConflict(r.resource.GroupResource(), object.Name, errors.New("it was written after it was listed"))
 	}
 	if err != nil {
