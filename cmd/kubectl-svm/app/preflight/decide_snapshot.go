@@ -199,16 +199,23 @@ func (fs *Findings) aboutState(
 	}
 }
 
+// aboutFailure is about the last migration that failed. If it still exists, its own condition says why.
 func (fs *Findings) aboutFailure(
 	state *migrationv1alpha1.StorageState, message string, migrations []migrationv1alpha1.StorageVersionMigration,
 ) {
 	if backoff := state.Status.Backoff; backoff != nil && backoff.LastFailedMigration != nil {
 		for i := range migrations {
 			m := &migrations[i]
-			if m.UID == backoff.LastFailedMigration.UID && m.Status.Progress != nil && m.Status.Progress.Denied > 0 {
+			if m.UID != backoff.LastFailedMigration.UID {
+				continue
+			}
+			if m.Status.Progress != nil && m.Status.Progress.Denied > 0 {
 				fs.add(Error, CodeObjectsDenied, state.Name, "the API server refuses to rewrite %s. See them with "+
 					"kubectl svm denied %s", assess.FormatObjects(m.Status.Progress.Denied), state.Name)
 				return
+			}
+			if failed := m.Status.Condition(migrationv1alpha1.MigrationFailed); failed != nil {
+				message += " Its status says: " + failed.Message
 			}
 		}
 	}

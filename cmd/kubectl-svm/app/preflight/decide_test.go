@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -191,6 +192,23 @@ func TestSnapshot(t *testing.T) {
 				t.Errorf("findings (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestFailureSaysWhy(t *testing.T) {
+	failed := with(state("Widget", "widgets.example.com", "example.com/v1alpha1", "example.com/v1"), agreed,
+		notMigrated("MigrationFailed"))
+	failed.Status.Backoff = &migrationv1alpha1.MigrationBackoff{
+		LastFailedMigration: &migrationv1alpha1.MigrationReference{Name: "widgets-1", UID: "1"},
+	}
+	migration := migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "widgets-1", UID: "1"}}
+	migration.Status.Conditions = []migrationv1alpha1.MigrationCondition{{
+		Type: migrationv1alpha1.MigrationFailed, Status: corev1.ConditionTrue, Message: "Nobody could list them.",
+	}}
+	findings := decideSnapshot(Snapshot{Now: now, Manager: running, States: []migrationv1alpha1.StorageState{failed},
+		Migrations: []migrationv1alpha1.StorageVersionMigration{migration}})
+	if len(findings) != 1 || !strings.HasSuffix(findings[0].Message, "Its status says: Nobody could list them.") {
+		t.Errorf("got the findings %+v, want one that ends with the message of the migration", findings)
 	}
 }
 

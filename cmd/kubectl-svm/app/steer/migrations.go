@@ -35,7 +35,7 @@ var suspend = verb{
 progress: after "kubectl svm resume" they continue where they stopped. The command sets spec.suspend.
 
 While a migration of the trigger is suspended, the trigger creates no other migration of the resource. If API servers
-restart or write another version in the meantime, another migration takes its place after "kubectl svm resume".`,
+write another encoding in the meantime, another migration takes its place after "kubectl svm resume".`,
 	example: `  # Stop what migrates the widgets now
   kubectl svm suspend widgets.example.com
 

@@ -42,8 +42,8 @@ import (
 const (
 	long = `Count the objects in etcd by the version in which they are stored and the key with which they are encrypted.
 
-It checks the StorageStates against the stored bytes. It never writes. It reads at one revision of etcd, at most a
-hundred objects at a time, and prints no contents of objects.
+It checks the StorageStates against the stored bytes. It never writes. It reads at one revision of etcd, at most 50
+objects at a time, and prints no contents of objects.
 
 On a control plane node of kubeadm the certificates are in /etc/kubernetes/pki/etcd: ca.crt, server.crt and server.key.
 
