@@ -46,7 +46,6 @@ func PlanDryRun(
 	}
 	requested := rewrite.Resource{GroupVersionResource: resource.WithVersion(""), Class: class, DryRun: true}
 	if class == storageversion.Custom {
-		requested.DefinedVersions = definition.DefinedVersions()
 		return findToRewrite(ctx, reader, requested, definition.StorageVersion())
 	}
 	written, stored, err := publishedVersion(ctx, reader, resource)

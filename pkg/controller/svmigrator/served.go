@@ -54,7 +54,7 @@ func (e *environment) requested(m *migrationv1alpha1.StorageVersionMigration) re
 	}
 	return rewrite.Resource{
 		GroupVersionResource: m.GroupResource().WithVersion(version),
-		Class:                observation.Class, DefinedVersions: observation.DefinedVersions,
+		Class:                observation.Class,
 	}
 }
 
@@ -111,7 +111,7 @@ func servedAt(
 	if served == nil || err != nil {
 		return nil, false, err
 	}
-	candidate.RetryStatus = slices.Contains(served.StatusVerbs, "patch") &&
+	candidate.MayUseStatus = slices.Contains(served.StatusVerbs, "patch") &&
 		features.DefaultFeatureGate.Enabled(features.StatusSubresourceFallback)
 	return &candidate, slices.Contains(served.Verbs, "list") && slices.Contains(served.Verbs, "patch"), nil
 }
@@ -125,7 +125,7 @@ func (r *migrationRun) locate(ctx context.Context, target *migrationv1alpha1.Mig
 	}
 	requested := r.env.requested(r.status.stored)
 	found, err := findToRewrite(ctx, r.env.documents, requested, preferred)
-	if cannot := (*rewrite.PermanentError)(nil); errors.As(err, &cannot) && r.status.stored.Begun() &&
+	if cannot, is := errors.AsType[*rewrite.PermanentError](err); is && r.status.stored.Begun() &&
 		cannot.Reason == migrationv1alpha1.MigrationReasonVersionNotServed {
 		requested.Version = "" // It was served when the migration began.
 		found, err = findToRewrite(ctx, r.env.documents, requested, preferred)
@@ -143,13 +143,14 @@ func findToRewrite(
 	ctx context.Context, reader documents.Reader, requested rewrite.Resource, preferred string,
 ) (*rewrite.Resource, error) {
 	found, err := findServed(ctx, reader, requested, preferred)
-	if err == nil && found.Class == storageversion.Custom && found.Version != preferred {
-		found, err = atStorageVersion(ctx, reader, found)
+	if err != nil || found.Class != storageversion.Custom {
+		return found, err
 	}
-	if err == nil && found.Class == storageversion.Custom {
-		found.Schemas, err = reader.Schemas(ctx, requested.GroupResource())
+	found.Schemas, err = reader.Schemas(ctx, found.GroupResource())
+	if err != nil || found.Version == preferred {
+		return found, err
 	}
-	return found, err
+	return atStorageVersion(ctx, reader, found)
 }
 
 // atStorageVersion returns a custom resource at its storage version. If that is not served, it returns the resource as
@@ -157,22 +158,17 @@ func findToRewrite(
 func atStorageVersion(
 	ctx context.Context, reader documents.Reader, found *rewrite.Resource,
 ) (*rewrite.Resource, error) {
-	resource := found.GroupResource()
-	definition, err := reader.Definition(ctx, resource)
-	if err != nil {
-		return nil, err
-	}
-	storage := definition.StorageVersion()
+	resource, storage := found.GroupResource(), found.Schemas.Storage
 	switch {
 	case found.Version == storage:
 		return found, nil
-	case slices.Contains(definition.ServedVersions(), storage):
+	case found.Schemas.StorageServed:
 		at, _, err := servedAt(ctx, reader, *found, storage)
 		if err == nil && at == nil {
 			err = fmt.Errorf("discovery does not show yet that %s is served at %s", resource, storage)
 		}
 		return at, err
-	case definition.ConvertedByWebhook():
+	case found.Schemas.Webhook:
 		return found, nil
 	}
 	return nil, cannotRewrite(migrationv1alpha1.MigrationReasonVersionNotServed,
@@ -199,20 +195,20 @@ func (c *Controller) checkServed(
 		// All servers were read, and none has a storage version of the resource that the API server does serve.
 		err = notStored(resource)
 	}
-	var missing *rewrite.PermanentError
-	now, patience := c.env.clock.Now(), m.CreationTimestamp.Add(servedPatience)
+	missing, isMissing := errors.AsType[*rewrite.PermanentError](err)
+	now, waitsUntil := c.env.clock.Now(), m.CreationTimestamp.Add(servedPatience)
 	if m.Begun() {
-		patience = cmp.Or(waitingSince(&m.Status, decision), now).Add(begunPatience)
+		waitsUntil = cmp.Or(waitingSince(&m.Status, decision), now).Add(begunPatience)
 	}
 	switch {
 	case err == nil:
-	case !errors.As(err, &missing):
+	case !isMissing:
 		klog.FromContext(ctx).V(4).Info("It is not known whether the resource is served", "err", err)
 		decision.DecideAt = now.Add(maxRetry) // The reason to wait is true in any case.
-	case now.Before(patience) && (missing.Reason == migrationv1alpha1.MigrationReasonResourceNotServed ||
+	case now.Before(waitsUntil) && (missing.Reason == migrationv1alpha1.MigrationReasonResourceNotServed ||
 		missing.Reason == migrationv1alpha1.MigrationReasonInvalidResource):
-		if decision.DecideAt.IsZero() || patience.Before(decision.DecideAt) { // A deleted definition is decided on earlier.
-			decision.DecideAt = patience
+		if decision.DecideAt.IsZero() || waitsUntil.Before(decision.DecideAt) { // A deleted definition is decided on earlier.
+			decision.DecideAt = waitsUntil
 		}
 	default:
 		return Decision{Verdict: Fail, Reason: missing.Reason, Message: missing.Message}
@@ -235,6 +231,6 @@ func (r *migrationRun) servedElsewhere(err error) bool {
 
 // isNotServed reports whether err says that the manager's own API server does not list the resource.
 func isNotServed(err error) bool {
-	var missing *rewrite.PermanentError
-	return errors.As(err, &missing) && missing.Reason == migrationv1alpha1.MigrationReasonResourceNotServed
+	missing, is := errors.AsType[*rewrite.PermanentError](err)
+	return is && missing.Reason == migrationv1alpha1.MigrationReasonResourceNotServed
 }

@@ -44,9 +44,12 @@ type Schemas struct {
 	// UID and Generation are those of the definition.
 	UID        types.UID
 	Generation int64
-	storage    string
-	// webhook means that a webhook converts the objects. Nobody else knows what it keeps.
-	webhook bool
+	// Storage is the storage version. Defined are all versions, served or not.
+	Storage       string
+	StorageServed bool
+	Defined       []string
+	// Webhook means that a webhook converts the objects. Nobody else knows what it keeps.
+	Webhook bool
 	// byVersion has the schemas of all versions. A version without a schema drops nothing.
 	byVersion map[string]*structuralschema.Structural
 	// Others are the served versions but the storage version. There are none if a webhook converts the objects.
@@ -67,26 +70,27 @@ func (r Reader) Schemas(ctx context.Context, resource schema.GroupResource) (*Sc
 }
 
 func schemasOf(crd *apiextensionsv1.CustomResourceDefinition) *Schemas {
-	s := &Schemas{UID: crd.UID, Generation: crd.Generation, webhook: convertedByWebhook(crd),
+	s := &Schemas{UID: crd.UID, Generation: crd.Generation, Webhook: convertedByWebhook(crd),
 		byVersion: map[string]*structuralschema.Structural{}}
 	for _, v := range crd.Spec.Versions {
+		s.Defined = append(s.Defined, v.Name)
 		if v.Storage {
-			s.storage = v.Name
+			s.Storage, s.StorageServed = v.Name, v.Served
 		}
 		s.byVersion[v.Name] = structural(crd, v)
 	}
 	lost := LostFields(crd)
 	for _, v := range crd.Spec.Versions {
-		if v.Name == s.storage {
+		if v.Name == s.Storage {
 			continue
 		}
-		if v.Served && !s.webhook {
+		if v.Served && !s.Webhook {
 			s.Others = append(s.Others, v.Name)
 			if len(lost[v.Name]) > 0 {
 				s.Lossy = append(s.Lossy, v.Name)
 			}
 		}
-		s.AddsDefaults = s.AddsDefaults || hasOtherDefaults(s.byVersion[s.storage], s.byVersion[v.Name])
+		s.AddsDefaults = s.AddsDefaults || hasOtherDefaults(s.byVersion[s.Storage], s.byVersion[v.Name])
 	}
 	return s
 }
@@ -158,15 +162,15 @@ func (s *Schemas) Convert(object map[string]any, to string) map[string]any {
 // before.
 func (s *Schemas) AfterWrite(object map[string]any, version string) map[string]any {
 	switch {
-	case version == s.storage:
+	case version == s.Storage:
 		after := runtime.DeepCopyJSON(object)
 		defaulting.Default(after, s.byVersion[version])
 		return after
-	case s.webhook:
+	case s.Webhook:
 		return object // as far as is known
 	}
-	stored := s.Convert(object, s.storage)
-	defaulting.Default(stored, s.byVersion[s.storage])
+	stored := s.Convert(object, s.Storage)
+	defaulting.Default(stored, s.byVersion[s.Storage])
 	return s.Convert(stored, version)
 }
 

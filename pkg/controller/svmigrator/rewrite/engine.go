@@ -73,11 +73,9 @@ type Resource struct {
 	// GroupVersionResource has the version at which the objects are listed and written.
 	schema.GroupVersionResource
 	Class storageversion.Class
-	// RetryStatus means that objects may be rewritten through their status subresource, too. The engine does so for denied
-	// objects, and for objects that a rewrite of the resource itself would change.
-	RetryStatus bool
-	// DefinedVersions are the versions of the CustomResourceDefinition, or nil if there is none.
-	DefinedVersions []string
+	// MayUseStatus means that objects may be rewritten through their status subresource, too. The engine does so for
+	// denied objects, and for objects that a rewrite of the resource itself would change.
+	MayUseStatus bool
 	// Schemas are the schemas of a custom resource, otherwise nil. They show which fields API servers drop, and which
 	// defaults they add, when they store an object in another version than before.
 	Schemas *documents.Schemas
@@ -155,7 +153,7 @@ func (e *Engine) newRewriter(resource Resource, baseline string) *rewriter {
 	if resource.Class == storageversion.BuiltIn && !hasUntypedParts(resource.GroupResource()) {
 		w.ways = append(w.ways, typedWay)
 	}
-	if resource.RetryStatus {
+	if resource.MayUseStatus {
 		w.ways = append(w.ways, statusWay)
 	}
 	if w.addsDefaults() {
@@ -175,7 +173,7 @@ func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, 
 	}
 	w := e.newRewriter(resource, position.Baseline)
 	w.deniedBefore = true
-	if resource.RetryStatus {
+	if resource.MayUseStatus {
 		w.ways = []patchWay{statusWay}
 		if w.addsDefaults() {
 			w.ways = []patchWay{mergeWay} // The status was tried first. Each object gets a dry run.
@@ -210,7 +208,7 @@ func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, 
 		position.Denied = second.Denied
 	}
 	klog.FromContext(ctx).Info("Tried denied objects once more",
-		"before", denied, "after", position.Counts[sweep.Denied], "status", resource.RetryStatus)
+		"before", denied, "after", position.Counts[sweep.Denied], "status", resource.MayUseStatus)
 	return m.SavePosition(ctx, position)
 }
 

@@ -18,7 +18,6 @@ package rewrite
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"sync"
@@ -26,7 +25,6 @@ import (
 
 	"golang.org/x/sync/semaphore"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -42,10 +40,10 @@ import (
 // rewriter writes single objects without changing them.
 //
 // For such a write, the API server encodes the object anew. It stores the object only if the bytes differ from the
-// stored ones, or if these were encrypted with an old key. The merge patch has uid and resourceVersion, and nothing
-// else. If somebody wrote the object after it was listed, the patch is a conflict. Nothing is left to do then, because
-// all servers write the target encoding. Because of the uid, the patch does not write a new object of the same name. A
-// merge patch never creates an object.
+// stored ones, or if these were encrypted with an old key. The patch has uid and resourceVersion, and managedFields if
+// these are cleaned. If somebody wrote the object after it was listed, the patch is a conflict. Nothing is left to do
+// then, because all servers write the target encoding. Because of the uid, the patch does not write a new object of the
+// same name. A patch never creates an object.
 type rewriter struct {
 	client   rest.Interface
 	resource Resource
@@ -84,26 +82,17 @@ func (a tryResult) paceResult() pacer.Result {
 	return r
 }
 
-// patchedMetadata is what a rewrite sends. The UID and the resource version are its precondition.
-type patchedMetadata struct {
-	UID             types.UID                   `json:"uid"`
-	ResourceVersion string                      `json:"resourceVersion"`
-	ManagedFields   []metav1.ManagedFieldsEntry `json:"managedFields,omitempty"`
-}
-
 // rewrite writes an object as it was listed.
 func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) tryResult {
-	fields := patchedMetadata{object.UID, object.ResourceVersion, object.Extra.(*original).cleaned}
-	body, _ := json.Marshal(map[string]any{"metadata": fields}) // Metadata can be encoded, because they were decoded.
 	switch field, version, err := r.dropped(ctx, object); {
 	case err != nil:
 		return r.failed(ctx, object, err)
 	case field != "":
 		return r.wouldDrop(object, field, version)
 	}
-	a, err := r.tryRewrite(ctx, object, body, false)
+	a, err := r.tryRewrite(ctx, object, false)
 	if err != nil && fence.Denies(err.Error()) {
-		a, err = r.tryRewrite(ctx, object, body, true) // Maybe there is another way for this object.
+		a, err = r.tryRewrite(ctx, object, true) // Maybe there is another way for this object.
 	}
 	if err != nil {
 		return r.failed(ctx, object, err)
@@ -113,17 +102,15 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) tryResult 
 
 // tryRewrite sends the rewrite, after a dry run if one is due. An error is the answer to the rewrite itself. fenced
 // means that the fence has denied the rewrite before.
-func (r *rewriter) tryRewrite(
-	ctx context.Context, object *sweep.Object, body []byte, fenced bool,
-) (tryResult, error) {
-	way, changed, err := r.chooseWay(ctx, object, body, fenced)
+func (r *rewriter) tryRewrite(ctx context.Context, object *sweep.Object, fenced bool) (tryResult, error) {
+	way, changed, err := r.chooseWay(ctx, object, fenced)
 	switch {
 	case changed != "":
 		return r.wouldChange(object, changed), nil
 	case err != nil:
 		return r.failed(ctx, object, err), nil
 	}
-	request := r.patchRequest(object, body, way, acceptObject)
+	request := r.patchRequest(object, way, acceptObject)
 	if r.resource.DryRun {
 		request.Param("dryRun", metav1.DryRunAll)
 	}
@@ -206,7 +193,7 @@ func (r *rewriter) aggregated() bool { return r.resource.Class == storageversion
 func (r *rewriter) wouldChange(object *sweep.Object, what string) tryResult {
 	a := tryResult{object: object, failure: r.changeFailure(object, "would change", what)}
 	kept := object.Extra.(*original)
-	defaults := r.addsDefaults() && !r.resource.RetryStatus // Each object gets a dry run then.
+	defaults := r.addsDefaults() && !r.resource.MayUseStatus // Each object gets a dry run then.
 	if what == managedFieldsPath || what == fencedOff && kept.cleaned == nil || r.deniedBefore || defaults {
 		a.outcome, a.failure.kind = sweep.Denied, refused
 		a.failure.deniedForChange = what == fencedOff && !kept.namesUndefinedVersion || defaults
@@ -278,7 +265,8 @@ func (r *rewriter) rewriteNamed(ctx context.Context, object *sweep.Object) tryRe
 // of the try.
 func (r *rewriter) read(ctx context.Context, object *sweep.Object) (*metav1.PartialObjectMetadata, tryResult) {
 	a := tryResult{object: object}
-	live, err := answerOf[*metav1.PartialObjectMetadata](r.get(ctx, object, acceptObject))
+	request := r.objectRequest(object, r.client.Get(), acceptObject, readTimeout)
+	live, err := answerOf[*metav1.PartialObjectMetadata](request.Do(ctx))
 	switch {
 	case err != nil && ctx.Err() != nil:
 		a.failure.kind = interrupted

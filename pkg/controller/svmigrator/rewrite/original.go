@@ -80,13 +80,11 @@ type original struct {
 // keepOriginal stores in object.Extra what is needed of the metadata for the rewrite. served is what versionsToKeep
 // returned.
 func (r *rewriter) keepOriginal(object *sweep.Object, live *metav1.PartialObjectMetadata, served []string) {
-	kept := &original{
-		fingerprint:      fingerprintOf(&live.ObjectMeta),
-		cleaned:          r.cleaned(live, served),
-		hasManagedFields: r.resource.DefinedVersions != nil && len(live.ManagedFields) > 0,
-	}
-	if served == nil {
-		kept.namesUndefinedVersion = slices.ContainsFunc(live.ManagedFields, r.namesOther(r.resource.DefinedVersions))
+	kept := &original{fingerprint: fingerprintOf(&live.ObjectMeta), cleaned: r.cleaned(live, served)}
+	if schemas := r.resource.Schemas; schemas != nil {
+		kept.hasManagedFields = len(live.ManagedFields) > 0
+		kept.namesUndefinedVersion = served == nil &&
+			slices.ContainsFunc(live.ManagedFields, r.namesOther(schemas.Defined))
 	}
 	object.Extra, object.NeedsCleaning = kept, kept.cleaned != nil
 }

@@ -18,6 +18,7 @@ package rewrite
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -28,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
@@ -121,11 +123,7 @@ func (r *rewriter) objectRequest(
 		NamespaceIfScoped(object.Namespace, object.Namespace != "").Name(object.Name)
 }
 
-func (r *rewriter) get(ctx context.Context, object *sweep.Object, accept string) rest.Result {
-	return r.objectRequest(object, r.client.Get(), accept, readTimeout).Do(ctx)
-}
-
-// getAt returns a whole object at another version.
+// getAt returns a whole object at a version.
 func (r *rewriter) getAt(
 	ctx context.Context, object *sweep.Object, version string,
 ) (*unstructured.Unstructured, error) {
@@ -138,9 +136,18 @@ func (r *rewriter) path(version string) string {
 	return documents.Path(schema.GroupVersion{Group: r.resource.Group, Version: version})
 }
 
+// patchedMetadata is what a rewrite sends. The UID and the resource version are its precondition.
+type patchedMetadata struct {
+	UID             types.UID                   `json:"uid"`
+	ResourceVersion string                      `json:"resourceVersion"`
+	ManagedFields   []metav1.ManagedFieldsEntry `json:"managedFields,omitempty"`
+}
+
 // patchRequest returns a patch. If the object is gone, the API server answers that it is not found, and creates
 // nothing.
-func (r *rewriter) patchRequest(object *sweep.Object, body []byte, way patchWay, accept string) *rest.Request {
+func (r *rewriter) patchRequest(object *sweep.Object, way patchWay, accept string) *rest.Request {
+	fields := patchedMetadata{object.UID, object.ResourceVersion, object.Extra.(*original).cleaned}
+	body, _ := json.Marshal(map[string]any{"metadata": fields}) // Metadata can be encoded, because they were decoded.
 	request := r.objectRequest(object, r.client.Patch(way.patch), accept, PatchTimeout)
 	if way.subresource != "" {
 		request.SubResource(way.subresource)

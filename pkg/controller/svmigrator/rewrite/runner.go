@@ -52,7 +52,7 @@ const (
 	// If commonDenialsAtLeast rewrites lacked the permission, or would change the object, and none succeeded, the run
 	// fails and tries no other object: see commonDenials.
 	commonDenialsAtLeast = 100
-	// maxDenialLines is how many denied objects each run logs at the default verbosity.
+	// maxDenialLines is how many denied objects each try of a run logs at the default verbosity.
 	maxDenialLines = 100
 
 	// A server that has just started may answer for a moment that it does not serve the resource, or that listing or

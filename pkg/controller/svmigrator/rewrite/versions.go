@@ -95,7 +95,7 @@ func (r *rewriter) addsDefaults() bool {
 // version of the resource. Its version is empty if there is no such way. It counts for this object only: another one
 // may have fields that only the storage version has, and a write at another version would drop these.
 func (r *rewriter) wayAtOtherVersion(
-	ctx context.Context, object *sweep.Object, body []byte, before *unstructured.Unstructured,
+	ctx context.Context, object *sweep.Object, before *unstructured.Unstructured,
 ) (patchWay, error) {
 	if !r.addsDefaults() {
 		return patchWay{}, nil
@@ -111,7 +111,7 @@ func (r *rewriter) wayAtOtherVersion(
 			continue
 		}
 		way := patchWay{patch: types.MergePatchType, version: version}
-		after, err := decode(r.dryRun(ctx, object, body, way))
+		after, err := decode(r.dryRun(ctx, object, way))
 		switch {
 		case err == nil && r.changedBy(there, after, version) == "":
 			return way, nil

@@ -111,7 +111,7 @@ const maxComparedObjects = 2
 // first field that it changes. An error is the one that the rewrite itself would return. fenced means that the fence
 // has denied the rewrite itself. Then the way that is found counts for this object only.
 func (r *rewriter) chooseWay(
-	ctx context.Context, object *sweep.Object, body []byte, fenced bool,
+	ctx context.Context, object *sweep.Object, fenced bool,
 ) (found patchWay, changed string, err error) {
 	known, _ := r.waysByNamespace.LoadOrStore(object.Namespace, &namespaceWay{way: r.ways[0]})
 	n := known.(*namespaceWay)
@@ -124,7 +124,7 @@ func (r *rewriter) chooseWay(
 		return patchWay{}, "", err
 	}
 	defer r.comparing.Release(1)
-	before, err := decode(r.get(ctx, object, acceptWhole))
+	before, err := r.getAt(ctx, object, r.resource.Version)
 	if err == nil && before.GetResourceVersion() != object.ResourceVersion {
 		// The dry run would be a conflict, too, but only after mutating admission.
 		err = apierrors.NewConflict(r.resource.GroupResource(), object.Name, errors.New("it was written after it was listed"))
@@ -132,9 +132,9 @@ func (r *rewriter) chooseWay(
 	if err != nil {
 		return patchWay{}, "", err
 	}
-	found, changed, err = r.tryWays(ctx, object, body, before, n, fenced)
+	found, changed, err = r.tryWays(ctx, object, before, n, fenced)
 	if err == nil && changed != "" {
-		other, err := r.wayAtOtherVersion(ctx, object, body, before)
+		other, err := r.wayAtOtherVersion(ctx, object, before)
 		if err != nil || other.version != "" {
 			n.next = 0
 			return other, "", err
@@ -145,11 +145,10 @@ func (r *rewriter) chooseWay(
 
 // tryWays sends a dry run in each way until one changes nothing. It returns what chooseWay does.
 func (r *rewriter) tryWays(
-	ctx context.Context, object *sweep.Object, body []byte, before *unstructured.Unstructured, n *namespaceWay,
-	fenced bool,
+	ctx context.Context, object *sweep.Object, before *unstructured.Unstructured, n *namespaceWay, fenced bool,
 ) (found patchWay, changed string, err error) {
 	for _, way := range r.ways {
-		after, err := decode(r.dryRun(ctx, object, body, way))
+		after, err := decode(r.dryRun(ctx, object, way))
 		switch {
 		case changed == "" && apierrors.IsBadRequest(err) &&
 			strings.Contains(err.Error(), "does not support dry run") &&
@@ -185,8 +184,8 @@ func (r *rewriter) tryWays(
 }
 
 // dryRun sends a rewrite that is not stored.
-func (r *rewriter) dryRun(ctx context.Context, object *sweep.Object, body []byte, way patchWay) rest.Result {
-	return r.patchRequest(object, body, way, acceptWhole).Param("dryRun", metav1.DryRunAll).Do(ctx)
+func (r *rewriter) dryRun(ctx context.Context, object *sweep.Object, way patchWay) rest.Result {
+	return r.patchRequest(object, way, acceptWhole).Param("dryRun", metav1.DryRunAll).Do(ctx)
 }
 
 // changedBy returns the path of the first field that a rewrite would change for clients of a version, or an empty
@@ -194,7 +193,7 @@ func (r *rewriter) dryRun(ctx context.Context, object *sweep.Object, body []byte
 // entries only of custom resources that they cannot convert, or of built-in resources whose entries no release can read
 // any more.
 func (r *rewriter) changedBy(before, after *unstructured.Unstructured, version string) string {
-	if r.resource.DefinedVersions != nil && len(before.GetManagedFields()) > 0 && len(after.GetManagedFields()) == 0 {
+	if r.resource.Schemas != nil && len(before.GetManagedFields()) > 0 && len(after.GetManagedFields()) == 0 {
 		return managedFieldsPath
 	}
 	expected := before.Object

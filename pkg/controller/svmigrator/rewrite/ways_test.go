@@ -187,7 +187,7 @@ func TestStatusWithoutDryRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1"), RetryStatus: true}, "")
+	w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1"), MayUseStatus: true}, "")
 	object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: "4"}
 	w.keepOriginal(object, &metav1.PartialObjectMetadata{}, nil)
 	if a := w.rewrite(t.Context(), object); a.failure.kind != changesObject {
@@ -220,7 +220,7 @@ func TestWholeObjectsInMemory(t *testing.T) {
 	for i := range 3 * maxComparedObjects {
 		choices.Go(func() {
 			object := &sweep.Object{Namespace: fmt.Sprint(i), Name: "w", ResourceVersion: "4", Extra: &original{}}
-			if _, changed, err := w.chooseWay(t.Context(), object, []byte("{}"), false); changed != "" || err != nil {
+			if _, changed, err := w.chooseWay(t.Context(), object, false); changed != "" || err != nil {
 				t.Errorf("it changes %q, %v", changed, err)
 			}
 		})
