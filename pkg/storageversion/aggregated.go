@@ -137,15 +137,11 @@ func (a aggregated) group(group string) []schema.GroupVersion {
 	return versions
 }
 
-// find returns the kind of a resource, and whether clients can migrate it at any of its versions.
-func (a aggregated) find(resource schema.GroupResource) Resource {
-	var common Resource
-	for _, gv := range a.versions(resource) {
-		known := a[gv].Resources[resource]
-		common.Kind = cmp.Or(common.Kind, known.Kind)
-		common.Migratable = common.Migratable || known.Migratable
-	}
-	return common
+// migratable reports whether clients can migrate a resource at any of its versions.
+func (a aggregated) migratable(resource schema.GroupResource) bool {
+	return slices.ContainsFunc(a.versions(resource), func(gv schema.GroupVersion) bool {
+		return a[gv].Resources[resource].Migratable
+	})
 }
 
 // all returns the resources that any aggregated server ever served.
@@ -221,11 +217,13 @@ func (a aggregated) inFrontOf(definition *Definition) []schema.GroupVersion {
 // observe adds what the documents say.
 func (a aggregated) observe(o *Observation) {
 	var versions []string
+	var kind string
 	var withdrawn time.Time // counts if no version has an APIService
 	o.Presence = NotServed
 	for _, gv := range a.versions(o.Resource) {
 		known := a[gv]
 		versions = append(versions, gv.Version)
+		kind = cmp.Or(kind, known.Resources[o.Resource].Kind)
 		if known.withdrawn {
 			withdrawn = earlier(withdrawn, known.readAt)
 		} else {
@@ -253,7 +251,7 @@ func (a aggregated) observe(o *Observation) {
 			o.Presence = PresenceUnknown
 		}
 	}
-	o.Versions = versionsByEncoding(o.Resource.Group, a.find(o.Resource).Kind, versions)
+	o.Versions = versionsByEncoding(o.Resource.Group, kind, versions)
 }
 
 // earlier returns the earlier of two times. A zero time does not count.

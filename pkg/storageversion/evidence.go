@@ -67,18 +67,18 @@ func Continues(recorded, first migrationv1alpha1.StorageEvidence) bool {
 	}
 	switch first.Source {
 	case migrationv1alpha1.EvidenceFromStorageVersion:
-		// A server on which the API was off for a time wrote what it did not publish.
-		return *recorded.StorageVersion == *first.StorageVersion && slices.Equal(recorded.Servers, first.Servers) &&
-			sameProcesses(recorded.Endpoints, first.Endpoints)
+		if *recorded.StorageVersion != *first.StorageVersion {
+			return false
+		}
 	case migrationv1alpha1.EvidenceFromCustomResourceDefinition:
 		// One change of the spec has one storage version before it and one after it, and both are known. Two changes may
 		// have another version in between. status.storedVersions does not prove otherwise, because others shorten it.
 		changes := first.CustomResourceDefinition.Generation - recorded.CustomResourceDefinition.Generation
 		return recorded.CustomResourceDefinition.UID == first.CustomResourceDefinition.UID &&
 			(changes == 0 || changes == 1)
-	default:
-		return slices.Equal(recorded.Servers, first.Servers) && sameProcesses(recorded.Endpoints, first.Endpoints)
 	}
+	// Also beside StorageVersions: a server on which the API was off for a time wrote what it did not publish.
+	return slices.Equal(recorded.Servers, first.Servers) && sameProcesses(recorded.Endpoints, first.Endpoints)
 }
 
 // IsRecordedAs reports whether the record was made from this sighting, and not from another one with the same evidence.

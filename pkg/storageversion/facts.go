@@ -99,8 +99,8 @@ type Look struct {
 	// Advertised are the addresses at which servers say that they answer, by identity. Servers before Kubernetes 1.36 do
 	// not say it. Several servers behind one address say the same.
 	Advertised map[string]string
-	// Shared says that servers share addresses, so that each document is from a process that was met behind one. See
-	// SharesAddresses.
+	// Shared says that servers share addresses: see SharesAddresses. The documents are those of the processes that were
+	// met there or, while nobody can tell processes apart (see WhyUnmet), of whoever answered at each address.
 	Shared bool
 	// WhyUnmet is why not all processes behind shared addresses were met, and what to do. Empty if they were. It can
 	// follow "3 API servers have a living identity Lease, but".

@@ -59,7 +59,7 @@ func NewLedger(linger time.Duration) *Ledger {
 		unreadable:  unreadable{},
 	}
 	l.looks = &looks{
-		servers: l.servers, processes: processes{}, advertised: map[string]string{},
+		servers: l.servers, processes: processes{}, lastAdvertised: map[string]string{},
 		firstRead: map[Process]time.Time{}, takenBack: map[Process]bool{},
 	}
 	l.builtIns = &builtIns{
@@ -75,7 +75,7 @@ func NewLedger(linger time.Duration) *Ledger {
 // nobody keeps a StorageState for it. It leaves out what clients cannot list, or can neither update nor patch.
 func (l *Ledger) observes(resource schema.GroupResource) bool {
 	_, defined := l.definitions[resource]
-	return defined || l.builtIns.resources[resource].migratable || l.aggregated.find(resource).Migratable
+	return defined || l.builtIns.resources[resource].migratable || l.aggregated.migratable(resource)
 }
 
 // Resources returns all resources that were ever seen and can be migrated, in order.

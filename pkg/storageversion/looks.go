@@ -37,18 +37,18 @@ const confirmAfter = 5 * time.Second
 // tells. Elsewhere numbers decide: a look is complete only if at least as many addresses answered as servers live, or,
 // where servers share addresses, if as many processes were met there.
 type looks struct {
-	servers      *servers
-	processes    processes
-	last         *Look
-	lookedAt     time.Time         // when last was recorded
-	addresses    []string          // of last, in order
-	advertised   map[string]string // by identity, of the servers that live or departed lately
-	byAddress    bool              // each server advertises an address of its own, so its address tells its document
-	read         []Process         // the processes that the last complete look read
-	readAt       time.Time         // when it was recorded
-	firstRead    map[Process]time.Time
-	takenBack    map[Process]bool // a look counted it by mistake, so a record may name it as read
-	problemSince time.Time        // zero while it is known what the living processes write
+	servers        *servers
+	processes      processes
+	last           *Look
+	lookedAt       time.Time         // when last was recorded
+	addresses      []string          // of last, in order
+	lastAdvertised map[string]string // by identity, of the servers that live or departed lately
+	byAddress      bool              // each server advertises an address of its own, so its address tells its document
+	read           []Process         // the processes that the last complete look read
+	readAt         time.Time         // when it was recorded
+	firstRead      map[Process]time.Time
+	takenBack      map[Process]bool // a look counted it by mistake, so a record may name it as read
+	problemSince   time.Time        // zero while it is known what the living processes write
 }
 
 // set records a look. It returns the processes that nobody read and that may have written, and whether all earlier
@@ -122,17 +122,17 @@ func (l *looks) lose(name string) bool {
 // advertises an address that no other advertises.
 func (l *looks) learnAddresses(now time.Time, look Look) {
 	mayAnswer, addresses := l.servers.lingering(now), sets.Set[string]{}
-	maps.DeleteFunc(l.advertised, func(identity, _ string) bool { return !mayAnswer.Has(identity) })
-	maps.Copy(l.advertised, look.Advertised)
+	maps.DeleteFunc(l.lastAdvertised, func(identity, _ string) bool { return !mayAnswer.Has(identity) })
+	maps.Copy(l.lastAdvertised, look.Advertised)
 
 	for _, process := range look.Living {
 		mayAnswer.Insert(process.Identity)
 	}
 	for identity := range mayAnswer {
-		addresses.Insert(l.advertised[identity])
+		addresses.Insert(l.lastAdvertised[identity])
 	}
 	shown := slices.ContainsFunc(look.Living, func(process Process) bool {
-		_, shown := look.Documents[l.advertised[process.Identity]]
+		_, shown := look.Documents[l.lastAdvertised[process.Identity]]
 		return shown
 	})
 	l.byAddress = shown && !addresses.Has("") && len(addresses) == len(mayAnswer) && l.servers.equal(look.Living)
@@ -211,7 +211,7 @@ func (l *looks) needAnother() bool {
 // isAbsent reports whether a server advertises an address that is not among those of the last look, although its
 // address would tell its document. An address that comes is a reason for a look by itself.
 func (l *looks) isAbsent(process Process) bool {
-	_, asked := l.last.Documents[l.advertised[process.Identity]]
+	_, asked := l.last.Documents[l.lastAdvertised[process.Identity]]
 	return l.byAddress && !asked
 }
 

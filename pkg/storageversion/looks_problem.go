@@ -74,7 +74,7 @@ func (l *looks) needed() []string {
 	}
 	departed := sets.Set[string]{}
 	for identity := range l.servers.departedIdentities {
-		departed.Insert(l.advertised[identity])
+		departed.Insert(l.lastAdvertised[identity])
 	}
 	return slices.DeleteFunc(slices.Clone(l.addresses), departed.Has)
 }
@@ -88,7 +88,7 @@ func (l *looks) problemOfCount(now time.Time) *Problem {
 		identity := l.servers.living[absent].Identity
 		return l.problem("the API server %s has a living identity Lease and advertises the address %s, which is not "+
 			"in the EndpointSlices of default/kubernetes (%s). If it is gone for good, this ends by itself within minutes",
-			identity, l.advertised[identity], asked)
+			identity, l.lastAdvertised[identity], asked)
 	case l.last.WhyUnmet != "" && answering < living:
 		return l.problem("%d API servers have a living identity Lease (%s), but %s", living, l.servers.names(),
 			l.last.WhyUnmet)

@@ -45,7 +45,7 @@ type addressWatcher struct {
 
 func (w *addressWatcher) run(ctx context.Context) {
 	bySlice := map[string][]string{}
-	follow(ctx, w.clock, w.source, func(d delta[*discoveryv1.EndpointSlice]) {
+	follow(ctx, w.source, func(d delta[*discoveryv1.EndpointSlice]) {
 		for _, slice := range d.set {
 			bySlice[slice.Name] = addressesIn(slice)
 		}

@@ -119,8 +119,7 @@ func (r *aggregatedReader) run(ctx context.Context) {
 
 // read reads all documents.
 func (r *aggregatedReader) read(ctx context.Context) error {
-	found := false
-	err := r.readGroups(ctx, func(string) bool { found = true; return true })
+	found, err := r.readGroups(ctx, func(string) bool { return true })
 	switch {
 	case !found:
 		r.forgetSource(migrationv1alpha1.EvidenceFromAggregatedDiscovery)
@@ -130,18 +129,19 @@ func (r *aggregatedReader) read(ctx context.Context) error {
 	return err
 }
 
-// readGroups reads the documents of those groups that aggregated servers serve.
-func (r *aggregatedReader) readGroups(ctx context.Context, wanted func(group string) bool) error {
+// readGroups reads the documents of the wanted groups. found means that aggregated servers serve any of them.
+func (r *aggregatedReader) readGroups(ctx context.Context, wanted func(group string) bool) (found bool, err error) {
 	r.mu.Lock()
 	services := maps.Clone(r.services)
 	r.mu.Unlock()
 	var readers errgroup.Group
 	for gv, s := range services {
 		if s.address != "" && wanted(gv.Group) {
+			found = true
 			readers.Go(func() error { return r.readVersion(ctx, gv, s) })
 		}
 	}
-	return readers.Wait()
+	return found, readers.Wait()
 }
 
 // readVersion reads the document of a group version. Even "not served" is a failure, because an APIService says

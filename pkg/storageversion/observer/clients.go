@@ -62,12 +62,12 @@ type clients struct {
 	// host asks whichever server answers behind the configured host.
 	host documents.Reader
 
-	// hostConfig is the configuration for the configured host, direct that for a server at its own address. direct keeps
+	// hostConfig is the configuration for the configured host, directConfig that for a server at its own address. It keeps
 	// the configured host instead of an address, because a credential plugin may choose credentials by it.
-	hostConfig *rest.Config
-	direct     *rest.Config
-	directHTTP *http.Client
-	hostHTTP   *http.Client
+	hostConfig   *rest.Config
+	directConfig *rest.Config
+	directHTTP   *http.Client
+	hostHTTP     *http.Client
 
 	readersMu sync.Mutex
 	readers   map[string]documents.Reader // of servers, by their own addresses
@@ -79,12 +79,12 @@ func newClients(config *rest.Config) (*clients, error) {
 	config.Timeout = 0 // It would end watches. Every other request has its own timeout.
 	config.ContentConfig = rest.ContentConfig{}
 
-	c := &clients{hostConfig: config, direct: directConfig(config), readers: map[string]documents.Reader{}}
+	c := &clients{hostConfig: config, directConfig: directConfig(config), readers: map[string]documents.Reader{}}
 	var err error
 	if c.hostHTTP, err = rest.HTTPClientFor(config); err != nil {
 		return nil, err
 	}
-	if c.directHTTP, err = rest.HTTPClientFor(c.direct); err != nil {
+	if c.directHTTP, err = rest.HTTPClientFor(c.directConfig); err != nil {
 		return nil, err
 	}
 	if c.host, err = newReader(config, c.hostHTTP); err != nil {
@@ -170,7 +170,7 @@ func (c *clients) reader(address string, direct bool) (documents.Reader, error) 
 
 // directTo returns the configuration for a server at its own address.
 func (c *clients) directTo(address string) *rest.Config {
-	config := rest.CopyConfig(c.direct)
+	config := rest.CopyConfig(c.directConfig)
 	config.Host = (&url.URL{Scheme: "https", Host: address}).String()
 	return config
 }

@@ -47,6 +47,7 @@ type connection struct {
 	reader  documents.Reader
 	conn    *http.ClientConn
 	ended   chan struct{} // closed when the connection ended
+	started time.Time     // when the process started, as a meeting has found out
 }
 
 // connect makes a connection outside the transports of client-go, which are shared, and with them their connections.
@@ -55,7 +56,7 @@ func (c *clients) connect(ctx context.Context, address string, direct bool) (*co
 	defer cancel()
 	config, at, to := c.hostConfig, c.hostConfig, c.host.Client.Get().URL()
 	if direct {
-		config, at, to = c.direct, c.directTo(address), &url.URL{Scheme: "https", Host: address}
+		config, at, to = c.directConfig, c.directTo(address), &url.URL{Scheme: "https", Host: address}
 	}
 	if to.Port() == "" {
 		to.Host += ":" // This stands for the port of the scheme.
@@ -104,17 +105,33 @@ const startMetric = "apiserver_audit_event_total"
 
 // readStart returns when the process at the other end started. Two processes that started in the same nanosecond look
 // like one. One process does not look like two.
-func readStart(ctx context.Context, from documents.Reader) (string, error) {
+func readStart(ctx context.Context, from documents.Reader) (time.Time, error) {
 	families, err := from.Families(ctx, startMetric)
 	if err != nil {
-		return "", err
+		return time.Time{}, err
 	}
 	for _, metric := range families[startMetric].GetMetric() {
 		if created := metric.GetCounter().GetCreatedTimestamp(); created != nil {
-			return created.AsTime().Format(time.RFC3339Nano), nil
+			return created.AsTime(), nil
 		}
 	}
-	return "", fmt.Errorf("getting /metrics: %w", errNoStart)
+	return time.Time{}, fmt.Errorf("getting /metrics: %w", errNoStart)
+}
+
+// confirm returns an error unless the process still answers, and no other one does. It is called when all processes of
+// a meeting were met, so it shows that they live at the same time. Without it a server that restarted during the
+// meeting, or whose clock was set, could count as two.
+func (c *connection) confirm(ctx context.Context, times int) error {
+	for range times {
+		again, err := readStart(ctx, c.reader)
+		if err != nil {
+			return err
+		}
+		if !again.Equal(c.started) {
+			return errMixed
+		}
+	}
+	return nil
 }
 
 // isLasting reports whether the server would answer a repeated question with the same error. An answer that was cut off

@@ -30,20 +30,11 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
-// noteAnswer notes when a watch said something, at the revision of that answer. shown is the revision of the answer
-// before. The bookmarks of a watch that hangs have the same revision again and again. It runs under the lock.
-func (s *sharedLedger) noteAnswer(source migrationv1alpha1.EvidenceSource, shown *int64, revision int64) {
-	if _, read := s.lastRead[source]; !read || revision != *shown {
-		*shown, s.lastRead[source] = revision, s.clock.Now()
-	}
-}
-
 // followDefinitions reports CustomResourceDefinitions to the Ledger.
 func (s *sharedLedger) followDefinitions(ctx context.Context, from *source) {
-	shown := int64(0)
 	followWithHealth(ctx, s.healthOf(storageversion.Custom), from, func(d delta[*documents.Definition]) {
 		s.update(func(now time.Time) storageversion.Changes {
-			s.noteAnswer(migrationv1alpha1.EvidenceFromCustomResourceDefinition, &shown, d.revision)
+			s.noteAnswer(migrationv1alpha1.EvidenceFromCustomResourceDefinition, d.revision)
 			changes := storageversion.Changes{}
 			for _, definition := range d.set {
 				maps.Copy(changes, s.ledger.SetDefinition(now, definition.Resource(), definitionFact(definition)))

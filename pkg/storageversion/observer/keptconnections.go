@@ -90,15 +90,12 @@ func readVersionAndStart(ctx context.Context, from documents.Reader) (who storag
 	if err != nil || storageversion.LeaseIdentifiesProcess(who.Version) {
 		return who, err
 	}
-	started, err := readStart(ctx, from)
+	who.Started, err = readStart(ctx, from)
 	if isLasting(err) {
 		klog.FromContext(ctx).Info("An API server below Kubernetes 1.35 does not tell when its process started, so the "+
 			"manager cannot know whether it was restarted while no manager ran. Built-in resources are migrated again then. "+
 			"Allow the manager to get /metrics", "version", who.Version, "err", err)
 		return who, nil
-	}
-	if err == nil {
-		who.Started, err = time.Parse(time.RFC3339Nano, started)
 	}
 	return who, err
 }

@@ -147,7 +147,7 @@ func (w *leaseWatcher) check(ctx context.Context) (revision int64, err error) {
 	w.mu.Unlock()
 	now, err := w.source.leasesOfServers(ctx, 0)
 	if err == nil {
-		err = w.source.checkRestored(w.clock, now.revision, shown)
+		err = w.source.checkRestored(now.revision, shown)
 	}
 	if err != nil {
 		return 0, err

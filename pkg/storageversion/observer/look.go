@@ -66,10 +66,10 @@ func (p *discoveryPoller) readServers(ctx context.Context) storageversion.Look {
 	}
 	p.mu.Unlock()
 	if !p.planMeeting(&look, addresses) || !p.readProcesses(ctx, &look, addresses) {
-		collect(ctx, &look, addresses, func(address string) (storageversion.Document, bool) {
-			document := p.readServer(ctx, address)
+		collect(ctx, &look, addresses, func(address string) (document storageversion.Document, whyNot string) {
+			document = p.readServer(ctx, address)
 			document.Connected = document.Connected && !look.Shared // The next look may reach another process there.
-			return document, true
+			return document, ""
 		})
 	}
 	return look
@@ -106,55 +106,45 @@ func (p *discoveryPoller) readProcesses(
 	if look.WhyUnmet = m.whyUnmet(); len(m.met) == 0 {
 		return false
 	}
-	processes := map[string]string{}
-	for started := range m.met {
-		processes[processName(started)] = started
-	}
 	for address, err := range m.unanswered() {
 		look.Documents[address] = storageversion.Document{Failure: err.Error()}
 	}
-	var mu sync.Mutex
-	collect(ctx, look, slices.Collect(maps.Keys(processes)), func(name string) (storageversion.Document, bool) {
-		started := processes[name]
-		one := m.met[started]
-		document, times := p.readProcess(ctx, one.reader, name, started)
-		err := m.confirm(ctx, started, times)
-		mu.Lock()
-		defer mu.Unlock()
-		if err != nil {
-			look.WhyUnmet = m.whyUnconfirmed(err)
-			return document, false
+	names := slices.Collect(maps.Keys(m.met))
+	collect(ctx, look, names, func(name string) (document storageversion.Document, whyNot string) {
+		one := m.met[name]
+		document, times := p.readProcess(ctx, one, name)
+		if err := one.confirm(ctx, times); err != nil {
+			whyNot = m.whyUnconfirmed(err)
 		}
-		if document.Connected && p.kept.find(name) == nil {
+		return document, whyNot
+	})
+	for name, one := range m.met {
+		if document := look.Documents[name]; document.Connected && p.kept.find(name) == nil {
 			m.leaveOpen(one)
 			who := storageversion.Document{Version: document.Version, Started: document.Started, Connected: true}
 			p.kept.keep(ctx, name, &keptConnection{one, who})
 		}
-		return document, true
-	})
+	}
 	return true
 }
 
 // readProcess asks a process that was met behind a shared address, and returns how often it has to confirm its start.
 // What a process writes never changes, so its documents are not read again while it lives.
 func (p *discoveryPoller) readProcess(
-	ctx context.Context, from documents.Reader, name, started string,
+	ctx context.Context, one *connection, name string,
 ) (document storageversion.Document, times int) {
-	serves, err := builtInVersions(ctx, from, p.aggregated.isBuiltIn)
+	serves, err := builtInVersions(ctx, one.reader, p.aggregated.isBuiltIn)
 	before, known := p.last.Documents[name]
 	if err == nil && known && p.last.Shared && before.Failure == "" && slices.Equal(before.Serves, serves) {
 		return before, 1
 	}
-	document.Serves = serves
+	document.Serves, document.Started = serves, one.started
 	if err == nil {
-		document.Version, err = from.ServerVersion(ctx)
+		document.Version, err = one.reader.ServerVersion(ctx)
 	}
 	if err == nil {
 		document.Connected = storageversion.LeaseMayOutliveProcess(document.Version)
-		document.Started, err = time.Parse(time.RFC3339Nano, started)
-	}
-	if err == nil {
-		err = readResources(ctx, from, &document, p.aggregated.isBuiltIn)
+		err = readResources(ctx, one.reader, &document, p.aggregated.isBuiltIn)
 	}
 	if err != nil {
 		document = storageversion.Document{Failure: err.Error()}
@@ -162,21 +152,24 @@ func (p *discoveryPoller) readProcess(
 	return document, manyTimes
 }
 
-// collect asks several servers at once, and puts those documents into the look that count.
+// collect asks several servers at once, and puts their documents into the look. If a document does not count, ask
+// returns why not.
 func collect(
 	ctx context.Context, look *storageversion.Look, names []string,
-	ask func(name string) (document storageversion.Document, counts bool),
+	ask func(name string) (document storageversion.Document, whyNot string),
 ) {
 	var mu sync.Mutex
 	var readers sync.WaitGroup
 	for _, name := range names {
 		readers.Go(func() {
-			document, counts := ask(name)
+			document, whyNot := ask(name)
 			klog.FromContext(ctx).V(4).Info("Read the discovery documents of an API server", "address", name,
-				"resources", len(document.Resources), "failure", document.Failure, "counts", counts)
+				"resources", len(document.Resources), "failure", document.Failure, "counts", whyNot == "")
 			mu.Lock()
 			defer mu.Unlock()
-			if counts {
+			if whyNot != "" {
+				look.WhyUnmet = whyNot
+			} else {
 				look.Documents[name] = document
 			}
 		})

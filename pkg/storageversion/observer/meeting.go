@@ -48,7 +48,7 @@ type meeting struct {
 	addresses []string
 	wanted    int
 	open      []*connection
-	// met are the processes by their start times.
+	// met has a connection to each process that was met, by processName.
 	met map[string]*connection
 	// noStart is why a process does not tell when it started. failures are the last reasons why connections to an address
 	// failed. answered are the addresses at which a process told when it started.
@@ -73,7 +73,7 @@ func (c *clients) meet(ctx context.Context, addresses []string, direct bool, wan
 		}
 		// All connections stay open until the end: some balancers choose the server with the fewest.
 		m.open = append(m.open, one)
-		started, err := readStart(ctx, one.reader)
+		one.started, err = readStart(ctx, one.reader)
 		switch {
 		case isLasting(err):
 			m.noStart = err
@@ -83,27 +83,11 @@ func (c *clients) meet(ctx context.Context, addresses []string, direct bool, wan
 			continue
 		}
 		m.answered.Insert(one.address)
-		if m.met[started] == nil {
-			m.met[started] = one
+		if name := processName(one.started); m.met[name] == nil {
+			m.met[name] = one
 		}
 	}
 	return m
-}
-
-// confirm returns an error unless the process still answers on its connection, and no other one does. It is called when
-// all processes were met, so it shows that they live at the same time. Without it a server that restarted during the
-// meeting, or whose clock was set, could count as two.
-func (m *meeting) confirm(ctx context.Context, started string, times int) error {
-	for range times {
-		again, err := readStart(ctx, m.met[started].reader)
-		if err != nil {
-			return err
-		}
-		if again != started {
-			return errMixed
-		}
-	}
-	return nil
 }
 
 // ownAddresses is the advice that helps whatever the reason is that a meeting failed.
@@ -122,11 +106,15 @@ func (m *meeting) whyUnmet() string {
 		return fmt.Sprintf("the API servers share %s, and the manager cannot find out which of them answers there: %v. "+
 			"%s, or %s", m.where(), m.noStart, help, ownAddresses)
 	default:
-		started := cmp.Or(strings.Join(slices.Sorted(maps.Keys(m.met)), ", "), "no known time")
+		var started []string
+		for _, one := range m.met {
+			started = append(started, one.started.Format(time.RFC3339Nano))
+		}
+		slices.Sort(started)
 		return fmt.Sprintf("the API servers share %s, and the manager made %d connections and reached only %d of them "+
 			"(started at %s). Make sure that the load balancer there leads some of these connections to each API server, or "+
 			"%s, or delete the Leases in kube-system of API servers that are gone for good",
-			m.where(), len(m.open), len(m.met), started, ownAddresses)
+			m.where(), len(m.open), len(m.met), cmp.Or(strings.Join(started, ", "), "no known time"), ownAddresses)
 	}
 }
 
@@ -142,8 +130,8 @@ func (m *meeting) whyUnconfirmed(err error) string {
 
 // processName is what stands for the address of a process. It does not depend on the addresses that servers share,
 // because these may come and go while the process lives.
-func processName(started string) string {
-	return "a shared address (process started at " + started + ")"
+func processName(started time.Time) string {
+	return "a shared address (process started at " + started.Format(time.RFC3339Nano) + ")"
 }
 
 func (m *meeting) where() string { return strings.Join(m.addresses, ", ") }

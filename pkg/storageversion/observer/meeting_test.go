@@ -132,8 +132,8 @@ func (b *balanced) meet(t *testing.T, wanted int, others ...*balanced) *meeting 
 
 // confirmAll returns the first error.
 func (m *meeting) confirmAll(ctx context.Context) error {
-	for started := range m.met {
-		if err := m.confirm(ctx, started, manyTimes); err != nil {
+	for _, one := range m.met {
+		if err := one.confirm(ctx, manyTimes); err != nil {
 			return err
 		}
 	}

@@ -74,11 +74,12 @@ func New(config *rest.Config, options Options) (*Observer, error) {
 		options.PollInterval = storageversion.DefaultPollInterval
 	}
 	for _, s := range []*source{c.leases, c.endpointSlices, c.definitions, c.apiServices, c.storageVersions} {
-		s.restored = options.Restored
+		s.clock, s.restored = options.Clock, options.Restored
 	}
 	shared := &sharedLedger{
 		clock: options.Clock, pollInterval: options.PollInterval, ledger: storageversion.NewLedger(linger),
 		lastRead: map[migrationv1alpha1.EvidenceSource]time.Time{}, serversChanged: newSignal(),
+		lastRevision: map[migrationv1alpha1.EvidenceSource]int64{},
 	}
 	o := &Observer{
 		shared: shared, clients: c,
@@ -178,7 +179,8 @@ func (o *Observer) LastRead() map[migrationv1alpha1.EvidenceSource]time.Time {
 // ReadAggregated reads the documents of the aggregated server that serves a group now, and finds out whether it has
 // replicas that may write something else. It does nothing if no aggregated server serves the group.
 func (o *Observer) ReadAggregated(ctx context.Context, group string) error {
-	return o.aggregated.readGroups(ctx, func(g string) bool { return g == group })
+	_, err := o.aggregated.readGroups(ctx, func(g string) bool { return g == group })
+	return err
 }
 
 // CheckLeases asks etcd who holds the identity Leases of servers. It returns an error if these are not the processes
@@ -240,12 +242,12 @@ func (o *Observer) askMet(
 			asks[address] = func() error { return failure }
 		}
 	}
-	for started, one := range m.met {
-		asks[processName(started)] = func() error {
+	for name, one := range m.met {
+		asks[name] = func() error {
 			if err := ask(ctx, one.reader); err != nil {
 				return err
 			}
-			return m.confirm(ctx, started, 1)
+			return one.confirm(ctx, 1)
 		}
 	}
 	return errors.Join(err, askAll(asks))

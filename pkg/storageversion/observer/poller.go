@@ -67,8 +67,8 @@ type discoveryPoller struct {
 	// the configured host, and whichever server answers there.
 	direct bool
 	// awaited says that the first list of StorageVersions was waited for.
-	awaited  bool
-	patience wait.Backoff
+	awaited       bool
+	meetingDelays wait.Backoff
 	// shortSince is since when there are fewer addresses than servers. meetFrom is when to hold the next meeting there.
 	shortSince, meetFrom time.Time
 }
@@ -89,11 +89,10 @@ func (p *discoveryPoller) run(ctx context.Context) {
 
 // read takes a look, unless that cannot find what is missing. It reports whether something is missing afterwards.
 func (p *discoveryPoller) read(ctx context.Context, why cause) (missing bool) {
-	p.clients.forgetConnections()
 	look, upToDate := true, true
 	switch why {
 	case woken:
-		p.patience = meetingBackoff
+		p.meetingDelays = meetingBackoff
 	case incomplete:
 		look = p.lookMayHelp(ctx)
 	case intervalOver:
@@ -120,7 +119,7 @@ func (p *discoveryPoller) takeLook(ctx context.Context, upToDate bool) {
 	}
 	p.last = look
 	if look.WhyUnmet != "" && !p.clock.Now().Before(p.meetFrom) {
-		p.meetFrom = p.clock.Now().Add(p.patience.Step())
+		p.meetFrom = p.clock.Now().Add(p.meetingDelays.Step())
 	}
 	p.update(func(now time.Time) storageversion.Changes {
 		p.synced, p.allMet = true, look.Shared && look.WhyUnmet == ""
@@ -201,6 +200,7 @@ func (p *discoveryPoller) lookMayHelp(ctx context.Context) bool {
 	if p.last.Shared {
 		return !p.clock.Now().Before(p.meetFrom)
 	}
+	p.clients.forgetConnections()
 	failed := p.last.Failed()
 	return len(failed) == 0 || slices.ContainsFunc(failed, func(address string) bool {
 		if p.last.Documents[address].Failure == errNoHashes.Error() {

@@ -43,7 +43,7 @@ type sourceHealth struct {
 
 // followWithHealth follows a source as follow does, and tells whether it can be read.
 func followWithHealth[T watchable](ctx context.Context, h *sourceHealth, from *source, apply func(delta[T])) {
-	follow(ctx, h.clock, from, func(d delta[T]) {
+	follow(ctx, from, func(d delta[T]) {
 		apply(d)
 		h.applied(d.revision) // Not earlier: until then, what is known is out of date.
 	}, h.tried)
@@ -87,7 +87,7 @@ func (h *sourceHealth) tried(err error) {
 		if !h.unreadable {
 			return nil
 		}
-		if status := (*apierrors.StatusError)(nil); errors.As(err, &status) {
+		if status, is := errors.AsType[*apierrors.StatusError](err); is {
 			err = status // without what the Reflector says of Go types
 		}
 		return h.report(now, storageversion.Unreadable{Failure: err.Error(), Since: h.failingSince})

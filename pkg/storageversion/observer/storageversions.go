@@ -35,8 +35,6 @@ type storageVersionWatcher struct {
 	source *source
 	// served is raised when all servers serve StorageVersions. If only some do, a request may reach one of the others.
 	served signal
-	// shown is the revision of the last answer or bookmark.
-	shown int64
 }
 
 func (w *storageVersionWatcher) run(ctx context.Context) {
@@ -50,7 +48,7 @@ func (w *storageVersionWatcher) run(ctx context.Context) {
 	health.report = func(now time.Time, failing storageversion.Unreadable) storageversion.Changes {
 		return w.ledger.SetStorageVersionsWatched(now, failing.Failure == "")
 	}
-	follow(ctx, w.clock, w.source, func(d delta[*apiserverinternalv1alpha1.StorageVersion]) {
+	follow(ctx, w.source, func(d delta[*apiserverinternalv1alpha1.StorageVersion]) {
 		w.update(func(now time.Time) storageversion.Changes { return w.apply(now, d) })
 		health.applied(d.revision)
 	}, func(err error) {
@@ -65,7 +63,7 @@ func (w *storageVersionWatcher) run(ctx context.Context) {
 func (w *storageVersionWatcher) apply(
 	now time.Time, d delta[*apiserverinternalv1alpha1.StorageVersion],
 ) storageversion.Changes {
-	w.noteAnswer(migrationv1alpha1.EvidenceFromStorageVersion, &w.shown, d.revision)
+	w.noteAnswer(migrationv1alpha1.EvidenceFromStorageVersion, d.revision)
 	changes, unbroken := storageversion.Changes{}, d.first || !d.listed
 	for _, object := range d.set {
 		maps.Copy(changes, w.ledger.SetStorageVersion(now, object.Name, slimStorageVersion(object), unbroken))

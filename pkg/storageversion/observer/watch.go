@@ -96,6 +96,7 @@ type source struct {
 	resource  string
 	namespace string
 	labels    string
+	clock     clock.WithTicker
 	// restored is called when a list shows an earlier state of etcd than was seen before, if it is not nil. See Options.
 	restored func(err error, after time.Time)
 	mu       sync.Mutex
@@ -132,17 +133,16 @@ func (s *source) request(options metav1.ListOptions) *rest.Request {
 //
 // It drives a Reflector without an informer, because an informer hides whether it listed or watched, and with that
 // whether something may have been missed.
-func follow[T watchable](
-	ctx context.Context, clk clock.WithTicker, from *source, apply func(delta[T]), tried func(error),
-) {
+func follow[T watchable](ctx context.Context, from *source, apply func(delta[T]), tried func(error)) {
+	clk := from.clock
 	logger := klog.FromContext(ctx).WithValues("resource", from.resource)
 	ctx = klog.NewContext(ctx, logger)
-	lw := &listWatch{source: from, clock: clk, tried: tried}
+	lw := &listWatch{source: from, tried: tried}
 	defer lw.wait()
 	var kind T
 	reflector := cache.NewReflectorWithOptions(
 		&cache.ListWatch{ListWithContextFunc: lw.list, WatchFuncWithContext: lw.watch},
-		kind, &store[T]{source: from, clock: clk, apply: apply},
+		kind, &store[T]{source: from, apply: apply},
 		cache.ReflectorOptions{Name: from.resource, Logger: &logger, Clock: clk})
 	reflector.WatchListPageSize = pageSize
 
@@ -172,7 +172,6 @@ func follow[T watchable](
 // all objects, one by one. An API server that cannot stream gets a consistent list, in pages.
 type listWatch struct {
 	*source
-	clock    clock.WithTicker
 	tried    func(error)
 	failures retry.Streak
 	listing  sync.Mutex // held while a page is read
@@ -269,12 +268,12 @@ func (l *listWatch) checkList(list runtime.Object, seen int64) error {
 	if err != nil {
 		return err
 	}
-	return l.checkRestored(l.clock, revisionOf(accessor.GetResourceVersion()), seen)
+	return l.checkRestored(revisionOf(accessor.GetResourceVersion()), seen)
 }
 
 // checkRestored returns ErrEarlier if a list that was read now is of an earlier revision than one that was seen, and
 // ErrRestored after all lists of restoredAfter were.
-func (s *source) checkRestored(clk clock.PassiveClock, now, seen int64) error {
+func (s *source) checkRestored(now, seen int64) error {
 	if s.restored == nil || now == 0 {
 		return nil
 	}
@@ -284,10 +283,10 @@ func (s *source) checkRestored(clk clock.PassiveClock, now, seen int64) error {
 		s.earlierLast = time.Time{}
 		return nil
 	}
-	if clk.Since(s.earlierLast) > restoredGap {
-		s.earlierSince = clk.Now()
+	if s.clock.Since(s.earlierLast) > restoredGap {
+		s.earlierSince = s.clock.Now()
 	}
-	s.earlierLast = clk.Now()
+	s.earlierLast = s.clock.Now()
 	kind := storageversion.ErrEarlier
 	if s.earlierLast.Sub(s.earlierSince) >= restoredAfter {
 		kind = storageversion.ErrRestored
@@ -317,7 +316,6 @@ func (l *listWatch) failed(ctx context.Context, err error) {
 // type T.
 type store[T watchable] struct {
 	source *source
-	clock  clock.PassiveClock
 	apply  func(delta[T])
 }
 
@@ -326,7 +324,7 @@ var _ cache.ReflectorBookmarkStore = &store[*metav1.PartialObjectMetadata]{}
 // Replace is called after each list: at the beginning, and whenever a watch could not continue where it broke.
 func (s *store[T]) Replace(objects []any, resourceVersion string) error {
 	d := delta[T]{listed: true, first: s.source.names == nil, revision: revisionOf(resourceVersion)}
-	if err := s.source.checkRestored(s.clock, d.revision, s.source.revision); err != nil {
+	if err := s.source.checkRestored(d.revision, s.source.revision); err != nil {
 		return err
 	}
 	names := sets.Set[string]{}
@@ -373,7 +371,7 @@ func (s *store[T]) emit(d delta[T]) {
 	if d.revision > s.source.revision {
 		s.source.revision = d.revision
 		s.source.mu.Lock()
-		s.source.revisionSeen, s.source.earlierLast = s.clock.Now(), time.Time{}
+		s.source.revisionSeen, s.source.earlierLast = s.source.clock.Now(), time.Time{}
 		s.source.mu.Unlock()
 	}
 	s.apply(d)

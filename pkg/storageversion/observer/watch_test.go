@@ -58,6 +58,7 @@ func startFollower(t *testing.T, s *fakeServer, clk clock.WithTicker, change ...
 		t.Fatal(err)
 	}
 	f, from := &follower{}, newSource(client, "customresourcedefinitions", "", "")
+	from.clock = clk
 	for _, change := range change {
 		change(from)
 	}
@@ -65,7 +66,7 @@ func startFollower(t *testing.T, s *fakeServer, clk clock.WithTicker, change ...
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() {
-		follow(ctx, clk, from, f.apply, func(err error) {
+		follow(ctx, from, f.apply, func(err error) {
 			if documents.IsNotServed(err) {
 				f.record("not served")
 			}
@@ -205,8 +206,8 @@ func TestEarlierListsAreARestore(t *testing.T) {
 	var told error
 	clk := clocktesting.NewFakeClock(noon)
 	s := newSource(nil, "definitions", "", "")
-	s.restored = func(err error, _ time.Time) { told = err }
-	lists := &store[*documents.Definition]{source: s, clock: clk, apply: func(delta[*documents.Definition]) {}}
+	s.clock, s.restored = clk, func(err error, _ time.Time) { told = err }
+	lists := &store[*documents.Definition]{source: s, apply: func(delta[*documents.Definition]) {}}
 	for _, err := range []error{lists.Replace(nil, "10"), lists.Bookmark("20"), lists.Replace(nil, "20")} {
 		if err != nil {
 			t.Fatal(err)
