@@ -29,6 +29,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // MigratorFieldManager is the field manager of the migrator. A rewrite changes no field, so it gets no entry in
@@ -57,12 +59,17 @@ var ErrFieldsRefused = errors.New("the API server refused fields of an object: t
 	migrationv1alpha1.GroupName + " were replaced by others, such as those of kube-storage-version-migrator. Apply " +
 	"those of this release")
 
-// FieldsRefused returns ErrFieldsRefused with the answer of the API server if that is what err is, otherwise nil.
-func FieldsRefused(err error) error {
-	if apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "strict decoding error") {
+// EndsManager returns ErrFieldsRefused or storageversion.ErrRestored, with details, if that is what err is or says,
+// otherwise nil.
+func EndsManager(err error) error {
+	switch {
+	case errors.Is(err, ErrFieldsRefused), errors.Is(err, storageversion.ErrRestored):
+		return err
+	case apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "strict decoding error"):
 		return fmt.Errorf("%w: %w", ErrFieldsRefused, err)
+	default:
+		return nil
 	}
-	return nil
 }
 
 // SaysMissing reports whether err is the API server's own statement that this very object does not exist. A proxy, or a

@@ -30,8 +30,6 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
-
-	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 const (
@@ -108,15 +106,6 @@ func Run(ctx context.Context, synced []cache.InformerSynced, begin func(), queue
 	}
 	<-ctx.Done()
 	return EndsManager(context.Cause(ctx))
-}
-
-// EndsManager returns ErrFieldsRefused or storageversion.ErrRestored, with details, if that is what err is, otherwise
-// nil.
-func EndsManager(err error) error {
-	if errors.Is(err, ErrFieldsRefused) || errors.Is(err, storageversion.ErrRestored) {
-		return err
-	}
-	return FieldsRefused(err)
 }
 
 func (q *Queue[K]) start(ctx context.Context, end context.CancelCauseFunc, workers *sync.WaitGroup) {

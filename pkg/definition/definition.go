@@ -58,54 +58,38 @@ var (
 	}
 )
 
-// Found is what an API server knows about a kind.
-type Found string
-
-const (
-	// NotServed: the API server does not serve the resource.
-	NotServed Found = "not served"
-	// Another: the API server serves the resource, and its objects lack a field.
-	Another Found = "another definition"
-	// Fits: the API server serves the resource with all fields.
-	Fits Found = "fits"
-)
-
-// Check finds out whether the API server serves a resource as it is wanted. If it found another definition, missing is
-// the path of a field that the definition lacks.
+// Check finds out whether the API server serves a resource, and whether its definition is the one that is wanted. If it
+// is another one, missing is the path of a field that it lacks.
 func Check(
 	ctx context.Context, client discovery.DiscoveryInterfaceWithContext, wanted Wanted,
-) (found Found, missing string, err error) {
+) (served bool, missing string, err error) {
 	group := wanted.Resource.GroupVersion()
-	served, err := client.ServerResourcesForGroupVersionWithContext(ctx, group.String())
+	list, err := client.ServerResourcesForGroupVersionWithContext(ctx, group.String())
 	named := func(r metav1.APIResource) bool { return r.Name == wanted.Resource.Resource }
 	switch {
 	case apierrors.IsNotFound(err):
-		return NotServed, "", nil
+		return false, "", nil
 	case err != nil:
-		return NotServed, "", err
-	case !slices.ContainsFunc(served.APIResources, named):
-		return NotServed, "", nil
+		return false, "", err
+	case !slices.ContainsFunc(list.APIResources, named):
+		return false, "", nil
 	case wanted.Kind == "":
-		return Fits, "", nil
+		return true, "", nil
 	}
 	nodes, err := read(ctx, client, group)
 	if err != nil {
-		return NotServed, "", fmt.Errorf("reading the OpenAPI document of %s: %w", group, err)
+		return false, "", fmt.Errorf("reading the OpenAPI document of %s: %w", group, err)
 	}
 	ofRelease, err := ofThisRelease()
 	if err != nil {
-		return NotServed, "", err
+		return false, "", err
 	}
 	for _, node := range nodes {
-		if !slices.Contains(node.Kinds, group.WithKind(wanted.Kind)) {
-			continue
+		if slices.Contains(node.Kinds, group.WithKind(wanted.Kind)) {
+			return true, ofRelease[group.WithKind(wanted.Kind)].missingIn(node), nil
 		}
-		if missing := ofRelease[group.WithKind(wanted.Kind)].missingIn(node); missing != "" {
-			return Another, missing, nil
-		}
-		return Fits, "", nil
 	}
-	return NotServed, "", nil
+	return false, "", nil
 }
 
 // node is what matters of a schema, in an OpenAPI document or in a definition.

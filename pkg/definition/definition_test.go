@@ -71,22 +71,22 @@ func TestCheck(t *testing.T) {
 		name     string
 		wanted   Wanted
 		document string
-		want     Found
+		want     bool
 		missing  string
 		fails    bool
 	}{
-		{name: "it has all fields", wanted: States, document: complete, want: Fits},
-		{name: "it lacks a field", wanted: States, want: Another, missing: "status.epoch",
+		{name: "it has all fields", wanted: States, document: complete, want: true},
+		{name: "it lacks a field", wanted: States, want: true, missing: "status.epoch",
 			document: document(t, "properties", "status", "properties", "epoch")},
-		{name: "it lacks a field in a list", wanted: States, want: Another, missing: "status.conditions.observedGeneration",
+		{name: "it lacks a field in a list", wanted: States, want: true, missing: "status.conditions.observedGeneration",
 			document: document(t, "properties", "status", "properties", "conditions", "items", "properties",
 				"observedGeneration")},
-		{name: "no document yet", wanted: States, want: NotServed},
-		{name: "no schemas yet", wanted: States, document: "{}", want: NotServed},
-		{name: "no schema of the kind", wanted: Wanted{States.Resource, "Other"}, document: complete, want: NotServed},
-		{name: "any definition will do", wanted: Wanted{Resource: States.Resource}, want: Fits},
-		{name: "another resource", wanted: Migrations, document: complete, want: NotServed},
-		{name: "half a document", wanted: States, document: complete[:20], want: NotServed, fails: true},
+		{name: "no document yet", wanted: States},
+		{name: "no schemas yet", wanted: States, document: "{}"},
+		{name: "no schema of the kind", wanted: Wanted{States.Resource, "Other"}, document: complete},
+		{name: "any definition will do", wanted: Wanted{Resource: States.Resource}, want: true},
+		{name: "another resource", wanted: Migrations, document: complete},
+		{name: "half a document", wanted: States, document: complete[:20], fails: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			answers := map[string]string{
@@ -110,9 +110,9 @@ func TestCheck(t *testing.T) {
 			}))
 			defer server.Close()
 			client := discovery.NewDiscoveryClientForConfigOrDie(&rest.Config{Host: server.URL})
-			found, missing, err := Check(t.Context(), client, test.wanted)
-			if found != test.want || missing != test.missing || (err != nil) != test.fails {
-				t.Errorf("got %q without %q and the error %v, want %q", found, missing, err, test.want)
+			served, missing, err := Check(t.Context(), client, test.wanted)
+			if served != test.want || missing != test.missing || (err != nil) != test.fails {
+				t.Errorf("served: %t, without %q, and the error %v; want served: %t", served, missing, err, test.want)
 			}
 		})
 	}

@@ -43,15 +43,15 @@ const (
 	longestRetry = 5 * time.Minute
 	checkTimeout = 15 * time.Second
 
-	// change is a label for the namespace kube-system, which every cluster has.
-	change = `{"metadata":{"labels":{"` + Label + `":"dry-run"}}}`
+	// labelPatch is a label for the namespace kube-system, which every cluster has.
+	labelPatch = `{"metadata":{"labels":{"` + Label + `":"dry-run"}}}`
 )
 
 var (
-	description = controller.NewGaugeDesc("svm_controller_manager", "fence",
+	stateGauge = controller.NewGaugeDesc("svm_controller_manager", "fence",
 		"1 with the state of the ValidatingAdmissionPolicy that keeps the manager from changing objects: Standing, Missing "+
 			"or Unknown. Only the leader checks.", "state")
-	gauges = controller.NewGauges(collect, description)
+	gauges = controller.NewGauges(collect, stateGauge)
 	// register adds the metric to the legacy registry, once.
 	register = sync.OnceFunc(func() { legacyregistry.CustomMustRegister(gauges) })
 )
@@ -122,7 +122,7 @@ func report(logger klog.Logger, state State, err error) {
 func check(ctx context.Context, client kubernetes.Interface) (State, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	_, err := client.CoreV1().Namespaces().Patch(ctx, metav1.NamespaceSystem, types.MergePatchType, []byte(change),
+	_, err := client.CoreV1().Namespaces().Patch(ctx, metav1.NamespaceSystem, types.MergePatchType, []byte(labelPatch),
 		metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 	switch {
 	case err == nil:
@@ -134,4 +134,4 @@ func check(ctx context.Context, client kubernetes.Interface) (State, error) {
 	}
 }
 
-func collect(w *Watch, gauge controller.Gauge) { gauge(description, 1, string(w.State())) }
+func collect(w *Watch, gauge controller.Gauge) { gauge(stateGauge, 1, string(w.State())) }

@@ -72,9 +72,10 @@ func waitForNeed(ctx context.Context, client discovery.DiscoveryInterfaceWithCon
 	}
 	var failures retry.Streak
 	return askUntil(ctx, longest, func(ctx context.Context) bool {
-		found, missing, err := definition.Check(ctx, client, need.Wanted)
+		served, missing, err := definition.Check(ctx, client, need.Wanted)
+		fits := served && missing == ""
 		switch {
-		case found == definition.Fits:
+		case fits:
 			failures.Succeeded(ctx, "The resource is served now", "resource", need.String())
 		case err != nil:
 			failures.Failed(ctx, "unanswered", "Waiting for a resource: asking the API server for it failed",
@@ -82,14 +83,14 @@ func waitForNeed(ctx context.Context, client discovery.DiscoveryInterfaceWithCon
 		case need.Optional:
 			failures.Failed(ctx, "optional", "The resource is not served; the controller starts when it is",
 				"resource", need.String())
-		case found == definition.Another:
+		case served:
 			failures.Failed(ctx, "another", "Waiting: the CustomResourceDefinition of a resource lacks a field, so it is "+
 				"another project's or too old; apply the one of this release", "resource", need.String(), "field", missing)
 		default:
 			failures.Failed(ctx, "missing", "Waiting for a resource to be served; "+
 				"check that its CustomResourceDefinition is installed", "resource", need.String())
 		}
-		return found == definition.Fits
+		return fits
 	})
 }
 

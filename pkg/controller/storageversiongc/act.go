@@ -34,7 +34,7 @@ import (
 // other, so act continues after one fails. It repeats none, because each is for the object as it was read. The next
 // sync reads and decides again.
 func (c *Controller) act(ctx context.Context, d *decision) error {
-	answering, wasRefused := true, false
+	answering := true
 	var errs []error
 	for _, e := range d.effects {
 		if ctx.Err() != nil {
@@ -49,7 +49,7 @@ func (c *Controller) act(ctx context.Context, d *decision) error {
 		case controller.Refused(err): // This comes first: a webhook may deny with any status code, also 404 and 409.
 			utilruntime.HandleErrorWithContext(ctx, err, "The API server refuses to change a storage version, will retry",
 				"storageVersion", klog.KObj(e.object), "action", e.action)
-			wasRefused = true
+			d.hold(refused)
 		case apierrors.IsConflict(err):
 			logger.V(4).Info("The storage version has changed; will decide again", "action", e.action)
 			d.hold(conflict)
@@ -67,8 +67,7 @@ func (c *Controller) act(ctx context.Context, d *decision) error {
 			answering = false
 		}
 	}
-	if wasRefused {
-		d.heldBy.Insert(refused)
+	if d.heldBy.Has(refused) {
 		d.next = min(recheckInterval<<min(d.memory.refusals, 10), maxRefusedRetry)
 		d.memory = memory{refusals: d.memory.refusals + 1}
 	}

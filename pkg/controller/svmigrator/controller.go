@@ -85,8 +85,6 @@ type Controller struct {
 	env   *environment
 	pacer *pacer.Pacer
 	runs  *runs
-	// followers knows since when all servers have followed the definitions of custom resources.
-	followers *followers
 
 	// queue has migrations to decide about. ready has migrations that may write and wait for a free slot. There are
 	// options.ConcurrentMigrations slots.
@@ -142,7 +140,7 @@ func New(
 		Name: readyName, Clock: c.env.clock, Handle: c.runMigration, Workers: options.ConcurrentMigrations,
 		MinRetry: minRetry, MaxRetry: maxRetry, Order: &readyOrder{rank: c.rankOfName},
 	})
-	c.followers = newFollowers(c.env, c.enqueueResource)
+	c.env.followers = newFollowers(c.env, c.enqueueResource)
 	observer.Subscribe(c.resourceChanged)
 	c.synced, err = caches.Listen(ctx, c.resourceChanged, c.migrationChanged)
 	c.synced = append(c.synced, observer.HasSynced)
@@ -157,19 +155,17 @@ func (c *Controller) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	watching.Go(func() { c.env.space.run(ctx) })
-	return controller.Run(ctx, c.synced, func() { gauges.Show(c) }, c.queue, c.ready, c.followers.queue)
+	return controller.Run(ctx, c.synced, func() { gauges.Show(c) }, c.queue, c.ready, c.env.followers.queue)
 }
 
 // resourceChanged stops the run of a resource if the run may not write any more, and queues all migrations of the
 // resource.
 func (c *Controller) resourceChanged(resource schema.GroupResource) {
-	if run := c.runs.runOf(resource); run != nil {
-		if m := run.withTarget.Load(); m != nil && run.mustStop(m) {
-			run.stop(errStopped)
-		}
+	if run := c.runs.runOf(resource); run != nil && run.mustStop() {
+		run.stop(errStopped)
 	}
 	c.enqueueResource(resource)
-	c.followers.queue.Add(resource)
+	c.env.followers.queue.Add(resource)
 }
 
 // enqueueResource queues all migrations of a resource.
@@ -196,7 +192,7 @@ func (c *Controller) migrationChanged(m *migrationv1alpha1.StorageVersionMigrati
 		}
 	}
 	c.queue.Add(m.Name)
-	c.followers.queue.Add(m.GroupResource())
+	c.env.followers.queue.Add(m.GroupResource())
 	if gone || m.Finished() {
 		c.runs.forget(m.UID)
 	}
@@ -223,7 +219,7 @@ func (c *Controller) runMigration(ctx context.Context, name string) (again time.
 	run := &migrationRun{
 		env: c.env, status: &statusWriter{env: c.env, stored: m},
 		name: name, uid: m.UID, resource: m.GroupResource(),
-		stop: stop, ready: c.ready, followers: c.followers,
+		stop: stop, ready: c.ready,
 	}
 	if turn := c.env.options.Turn; turn > 0 {
 		run.turnEnds = c.env.clock.Now().Add(turn)
@@ -243,11 +239,11 @@ func (c *Controller) runMigration(ctx context.Context, name string) (again time.
 // runEnded keeps what the next run of the migration needs, and queues the migrations that may run now. It returns an
 // error if the run failed. Then the migration runs again after a delay that grows with each such error.
 func (c *Controller) runEnded(ctx context.Context, run *migrationRun, err error) error {
-	var later *postponed
 	broken := false
 	run.postponed = Decision{}
+	later, isPostponed := errors.AsType[*postponed](err)
 	switch {
-	case errors.As(err, &later):
+	case isPostponed:
 		run.notBefore, run.postponed = later.DecideAt, later.Decision
 	case err == nil, ctx.Err() != nil, errors.Is(err, errStopped), errors.Is(err, errMigrationGone),
 		errors.Is(err, rewrite.ErrStuck), errors.Is(err, rewrite.ErrTurnOver):

@@ -83,7 +83,7 @@ func Decide(in Input) Decision {
 	m := in.Migration
 	resource := m.GroupResource()
 	deleted := in.Observation.Presence == storageversion.Deleted
-	patience := m.CreationTimestamp.Add(servedPatience)
+	waitsUntil := m.CreationTimestamp.Add(servedPatience)
 	switch {
 	case resource.Resource == "":
 		return failDecision(migrationv1alpha1.MigrationReasonInvalidResource,
@@ -91,7 +91,7 @@ func Decide(in Input) Decision {
 	case strings.Contains(resource.Resource, "/"):
 		return failDecision(migrationv1alpha1.MigrationReasonInvalidResource,
 			"%q is a subresource, and is stored with its resource. Create a migration of the resource", resource.Resource)
-	case deleted && !in.Now.Before(patience):
+	case deleted && !in.Now.Before(waitsUntil):
 		return failDecision(migrationv1alpha1.MigrationReasonResourceNotServed,
 			"the CustomResourceDefinition of %s was deleted, and its objects with it", resource)
 	}
@@ -100,11 +100,11 @@ func Decide(in Input) Decision {
 	case deleted: // Somebody may have created it again, together with the migration.
 		d = waitDecision(migrationv1alpha1.MigrationReasonResourceNotServed,
 			"the CustomResourceDefinition of %s was deleted", resource)
-		d.DecideAt = patience
+		d.DecideAt = waitsUntil
 	case target != nil:
-		d = decideBound(in, target)
+		d = in.decideBound(target)
 	default:
-		d = decideUnbound(in)
+		d = in.decideUnbound()
 	}
 	// If a migration of the trigger failed while it is suspended, the trigger would create another one that is not
 	// suspended.
@@ -117,7 +117,7 @@ func Decide(in Input) Decision {
 
 // decideBound decides about a migration for one epoch of one StorageState. A new epoch begins whenever a server may
 // have written another encoding. So if the epoch is the same, the servers have agreed all the time.
-func decideBound(in Input, target *migrationv1alpha1.MigrationTarget) Decision {
+func (in *Input) decideBound(target *migrationv1alpha1.MigrationTarget) Decision {
 	state := in.State
 	switch {
 	case state == nil || state.UID != target.StorageStateUID:
@@ -137,7 +137,7 @@ func decideBound(in Input, target *migrationv1alpha1.MigrationTarget) Decision {
 	if message, agreed := agreedBy(state); !agreed {
 		return awaitAgreement("%s", message)
 	}
-	if doubt := reasonToWait(in, target.StorageVersionHash); doubt != nil {
+	if doubt := reasonToWait(&in.Observation, target.StorageVersionHash); doubt != nil {
 		return *doubt
 	}
 	if in.stateCoversObservation(state, target.StorageVersionHash) {
@@ -171,16 +171,16 @@ const stateUpdatedWithin = 15 * time.Minute
 
 // decideUnbound decides about a migration that a person created, or that was started without a StorageState. Without an
 // epoch its success proves nothing to the trigger. So it takes the epoch of the StorageState if there is one.
-func decideUnbound(in Input) Decision {
+func (in *Input) decideUnbound() Decision {
 	if in.Migration.Begun() {
-		return decideBegunUnbound(in)
+		return in.decideBegunUnbound()
 	}
-	last := lastWritten(in.Observation)
+	last := lastWritten(&in.Observation)
 	target, wait := in.chooseTarget(last)
 	if wait != nil {
 		return *wait
 	}
-	if doubt := reasonToWait(in, last); doubt != nil {
+	if doubt := reasonToWait(&in.Observation, last); doubt != nil {
 		return *doubt
 	}
 	if asked := in.Migration.Spec.Target; asked != nil && asked.StorageVersionHash != last {
@@ -202,7 +202,7 @@ func decideUnbound(in Input) Decision {
 }
 
 // decideBegunUnbound decides about a migration without an epoch that has begun.
-func decideBegunUnbound(in Input) Decision {
+func (in *Input) decideBegunUnbound() Decision {
 	started := in.Migration.Status.Target
 	// If there is no sighting, nothing shows that the agreement was lost. Then reasonToWait returns a decision to wait.
 	if evidence := in.Migration.Status.Evidence; evidence != nil && len(in.Observation.Sightings) > 0 &&
@@ -210,7 +210,7 @@ func decideBegunUnbound(in Input) Decision {
 		return failDecision(migrationv1alpha1.MigrationReasonAgreementLost,
 			"since the migration started, not all servers have written %s all the time. "+restarts, versionOfTarget(started))
 	}
-	if doubt := reasonToWait(in, started.StorageVersionHash); doubt != nil {
+	if doubt := reasonToWait(&in.Observation, started.StorageVersionHash); doubt != nil {
 		return *doubt
 	}
 	return in.goDecision(started)
@@ -307,8 +307,7 @@ func agreedBy(state *migrationv1alpha1.StorageState) (string, bool) {
 // reasonToWait returns a decision to wait if nothing may be written now, else nil. A migration that runs stops and
 // waits too. It is no decision to fail, because the reason may pass: for example, the manager can read definitions
 // again. If a server really wrote another encoding, a new epoch begins.
-func reasonToWait(in Input, hash string) *Decision {
-	o := &in.Observation
+func reasonToWait(o *storageversion.Observation, hash string) *Decision {
 	var d Decision
 	switch last, seen := o.Last(); {
 	case o.Problem != nil:
@@ -330,7 +329,7 @@ func reasonToWait(in Input, hash string) *Decision {
 }
 
 // lastWritten is the hash of the encoding that all servers were last seen to write, or Unknown if they do not agree.
-func lastWritten(o storageversion.Observation) string {
+func lastWritten(o *storageversion.Observation) string {
 	if last, seen := o.Last(); seen && len(last.Writing) == 1 {
 		return last.Writing[0]
 	}

@@ -48,6 +48,8 @@ type environment struct {
 	clock     clock.WithTicker
 	options   Options
 	space     *space
+	// followers knows since when all servers have followed the definitions of custom resources.
+	followers *followers
 	// inTree logs whether in-tree migrations can be listed.
 	inTree retry.Streak
 }

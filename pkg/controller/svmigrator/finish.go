@@ -50,9 +50,9 @@ func (r *migrationRun) finish(ctx context.Context) error {
 	began := r.env.clock.Now()
 	for try := 1; ; try++ {
 		err := r.tryFinish(ctx)
-		var later *postponed
+		_, isPostponed := errors.AsType[*postponed](err)
 		switch {
-		case err == nil, errors.Is(err, errStopped), errors.Is(err, errMigrationGone), errors.As(err, &later),
+		case err == nil, isPostponed, errors.Is(err, errStopped), errors.Is(err, errMigrationGone),
 			controller.EndsManager(err) != nil:
 			return err
 		case ctx.Err() != nil:
@@ -134,7 +134,7 @@ func (r *migrationRun) endPermanent(ctx context.Context, err error) error {
 	if isNotServed(err) && r.status.stored.Begun() {
 		return errStopped
 	}
-	if cannot := (*rewrite.PermanentError)(nil); errors.As(err, &cannot) {
+	if cannot, is := errors.AsType[*rewrite.PermanentError](err); is {
 		return r.end(ctx, failed(Decision{Reason: cannot.Reason, Message: cannot.Message}))
 	}
 	return err

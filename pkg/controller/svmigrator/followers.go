@@ -102,7 +102,7 @@ func newFollowers(env *environment, decideAgain func(schema.GroupResource)) *fol
 // be migrated.
 func (f *followers) ask(ctx context.Context, resource schema.GroupResource) (again time.Time, err error) {
 	observation := f.env.observer.Observe(resource)
-	hash := lastWritten(observation)
+	hash := lastWritten(&observation)
 	switch {
 	case observation.ContentSince.IsZero(): // There is no definition.
 		f.known.Delete(resource)

@@ -333,7 +333,7 @@ func TestSchemasThatChange(t *testing.T) {
 	}
 	want := func(verdict Verdict) {
 		t.Helper()
-		if d := s.followers.check(begun, toV2); d.Verdict != verdict {
+		if d := s.env.followers.check(begun, toV2); d.Verdict != verdict {
 			t.Errorf("at generation %d, %v after noon: %+v", generation, o.clock.Since(noon), d)
 		}
 	}

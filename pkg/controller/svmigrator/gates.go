@@ -45,7 +45,7 @@ import (
 //     definition of a custom resource.
 //  8. Before the first list, the definition of a custom resource is the one that was observed.
 //  9. kube-controller-manager does not migrate the resource (intree.go).
-//  10. The resource is served (locate in served.go).
+//  10. The resource is served (locate in served.go), and its schemas are of the definition that was observed.
 //  11. The target and the time of the start are stored (storeTarget).
 
 // sync does everything about a migration that needs no slot. It fails a migration that cannot succeed, writes into the
@@ -93,7 +93,7 @@ func (c *Controller) checkGatesBeforeSlot(
 		decision = c.checkServed(ctx, m, decision)
 	}
 	if decision.Verdict == Go {
-		decision = c.followers.check(m, decision)
+		decision = c.env.followers.check(m, decision)
 	}
 	if pause := c.env.space.paused(); pause != nil && decision.Verdict == Go {
 		decision = *pause
@@ -149,7 +149,7 @@ func (r *migrationRun) passGates(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if decision.Verdict != Go || r.followers.check(r.status.stored, decision).Verdict != Go {
+	if decision.Verdict != Go || r.env.followers.check(r.status.stored, decision).Verdict != Go {
 		return errStopped // sync says why it waits.
 	}
 	if readErr != nil { // A decision to wait explains more than this error, so it comes first.

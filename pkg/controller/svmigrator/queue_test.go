@@ -129,7 +129,7 @@ func TestSyncsEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, queue := range []controller.AnyQueue{c.queue, c.ready, c.followers.queue} {
+	for _, queue := range []controller.AnyQueue{c.queue, c.ready, c.env.followers.queue} {
 		t.Cleanup(queue.ShutDown)
 	}
 	if c.queue.Timeout != controller.SyncTimeout || c.ready.Timeout != 0 {

@@ -67,8 +67,7 @@ type migrationRun struct {
 	resource schema.GroupResource
 	runMemory
 	// stop ends the run with a cause. The controller then decides again.
-	stop      context.CancelCauseFunc
-	followers *followers
+	stop context.CancelCauseFunc
 	// ready has the migrations that wait for a slot.
 	ready interface{ Len() int }
 	// turnEnds is when the migration gives its slot to others that wait. Zero means never.
@@ -157,15 +156,19 @@ func (r *migrationRun) storeTarget(ctx context.Context, decision Decision) error
 	}
 	r.withTarget.Store(r.status.stored)
 	// A change that came before this could not stop the run, so decide once more.
-	if r.mustStop(r.status.stored) {
+	if r.mustStop() {
 		return errStopped
 	}
 	return nil
 }
 
-// mustStop reports whether the run of a migration must not write any more. If the content of the definition has
-// changed, the next run goes on: it knows which fields a rewrite drops, and which defaults it adds.
-func (r *migrationRun) mustStop(m *migrationv1alpha1.StorageVersionMigration) bool {
+// mustStop reports whether a run that has stored its target must not write any more. If the content of the definition
+// has changed, the next run goes on: it knows which fields a rewrite drops, and which defaults it adds.
+func (r *migrationRun) mustStop() bool {
+	m := r.withTarget.Load()
+	if m == nil {
+		return false
+	}
 	observation := r.env.observer.Observe(r.resource)
 	return !observation.ContentSince.Equal(r.contentSince) || r.env.decideCached(m).Verdict != Go
 }

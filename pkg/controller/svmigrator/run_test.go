@@ -95,7 +95,7 @@ func newStage(t *testing.T, migrations ...*migrationv1alpha1.StorageVersionMigra
 	}
 	s := &stage{&Controller{env: e, runs: newRuns()}, informers.StorageVersionMigrations().Informer().GetIndexer()}
 	s.queue = controller.NewQueue(controller.QueueOptions[string]{Name: t.Name(), Clock: e.clock})
-	s.Controller.followers = newFollowers(e, func(schema.GroupResource) {})
+	e.followers = newFollowers(e, func(schema.GroupResource) {})
 	for _, m := range migrations {
 		if err := client.Tracker().Add(m); err != nil {
 			t.Fatal(err)
@@ -192,7 +192,7 @@ func TestFieldsThatAreRefused(t *testing.T) {
 	} {
 		r := s.run(m)
 		r.task = rewrite.NewTask(storageversion.BuiltIn, sweep.Position{})
-		if err := write(r); controller.FieldsRefused(err) == nil {
+		if err := write(r); controller.EndsManager(err) == nil {
 			t.Errorf("%s: the error is %v", name, err)
 		}
 	}

@@ -151,18 +151,16 @@ func (s *space) rewritten(resource schema.GroupResource) {
 		return
 	}
 	due := s.growth.rewritten(resource)
-	if s.growth.roomUsed() && s.pause == nil {
-		s.startPause(&spacePause{full: true, why: waitDecision(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
-			"the database file of etcd has grown by all that --max-storage-growth allows, and what was rewritten since etcd "+
-				"was compacted has used up the free space in it. "+rewritingContinues)})
+	if s.growth.roomUsed() {
+		s.startPause(true, "the database file of etcd has grown by all that --max-storage-growth allows, and what was "+
+			"rewritten since etcd was compacted has used up the free space in it. "+rewritingContinues)
 	}
 	if !due {
 		return
 	}
-	if s.growth.readingOverdue() && s.pause == nil {
-		s.startPause(&spacePause{why: waitDecision(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
-			"the API servers do not report the size of etcd's database, or only slowly. Rewriting continues when one has "+
-				"reported it")})
+	if s.growth.readingOverdue() {
+		s.startPause(false, "the API servers do not report the size of etcd's database, or only slowly. Rewriting "+
+			"continues when one has reported it")
 	}
 	select {
 	case s.due <- struct{}{}:
@@ -235,8 +233,7 @@ func (s *space) read(ctx context.Context) {
 			s.unreported.Failed(ctx, "unanswered", "No API server reports the size of etcd's database", "err", err)
 			return
 		}
-		s.startPause(&spacePause{why: waitDecision(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
-			"no API server reports the size of etcd's database. Rewriting continues when one does: %v", err)})
+		s.startPause(false, "no API server reports the size of etcd's database. Rewriting continues when one does: %v", err)
 		return
 	default:
 		s.unreported.Failed(ctx, "unreported", "The API servers do not report the size of etcd's database, so the migrator "+
@@ -245,17 +242,20 @@ func (s *space) read(ctx context.Context) {
 	if s.pause != nil && !s.pause.full {
 		s.pause = nil
 	}
-	if full != nil && s.pause == nil {
-		s.startPause(&spacePause{full: true, why: waitDecision(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
-			"the database file of etcd has grown by %d MiB to %d MiB since rewriting began, which is all that "+
-				"--max-storage-growth allows. "+rewritingContinues, (full.last-full.first)/mebibyte, full.last/mebibyte)})
+	if full != nil {
+		s.startPause(true, "the database file of etcd has grown by %d MiB to %d MiB since rewriting began, which is all "+
+			"that --max-storage-growth allows. "+rewritingContinues, (full.last-full.first)/mebibyte, full.last/mebibyte)
 	}
 }
 
-// startPause starts a pause, logs why, and ends all runs. The caller holds s.mu.
-func (s *space) startPause(p *spacePause) {
-	s.logger.Info("All migrations pause", "reason", p.why.Message)
-	s.pause, p.delays = p, spaceDelays
+// startPause starts a pause, logs why, and ends all runs, unless there is a pause already. The caller holds s.mu.
+func (s *space) startPause(full bool, format string, args ...any) {
+	if s.pause != nil {
+		return
+	}
+	why := waitDecision(migrationv1alpha1.MigrationReasonAwaitingStorageSpace, format, args...)
+	s.logger.Info("All migrations pause", "reason", why.Message)
+	s.pause = &spacePause{why: why, full: full, delays: spaceDelays}
 	s.stopRuns()
 }
 

@@ -257,7 +257,7 @@ func TestCompactionByOthers(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	s := newSpace(klog.Background(), &environment{documents: readerOf(t, server)}, func() {})
-	s.startPause(&spacePause{})
+	s.startPause(true, "it is full")
 	for range 3 {
 		if s.checkCompacted(t.Context(), s.pause) {
 			t.Fatal("it takes etcd for compacted")

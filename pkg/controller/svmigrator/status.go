@@ -63,7 +63,7 @@ func (w *statusWriter) write(ctx context.Context, change statusChange) error {
 		w.stored = written
 		w.env.recordTransition(ctx, before, written)
 		return nil
-	case controller.FieldsRefused(err) != nil: // The queue ends the controller.
+	case controller.EndsManager(err) != nil: // The queue ends the controller.
 	case controller.Refused(err): // This comes first: a webhook may deny with any status code, also 404 and 409.
 		// The condition cannot say why, because it was not stored.
 		w.env.recordEvent(w.stored, corev1.EventTypeWarning, EventStatusNotWritten,

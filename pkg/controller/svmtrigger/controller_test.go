@@ -157,7 +157,7 @@ func TestFieldsThatAreRefused(t *testing.T) {
 					apierrors.NewBadRequest(`strict decoding error: unknown field "spec.target"`)
 			})
 			f.decide = func(Input) Decision { return decision }
-			if _, err := f.sync(f.ctx, widgets); controller.FieldsRefused(err) == nil {
+			if _, err := f.sync(f.ctx, widgets); controller.EndsManager(err) == nil {
 				t.Errorf("the error is %v", err)
 			}
 		})

@@ -193,13 +193,13 @@ func (e DefinitionsError) Error() string { return string(e) + "\n" + installDefi
 func (c *Clients) CheckDefinitions(ctx context.Context) error {
 	for _, wanted := range []definition.Wanted{definition.States, definition.Migrations} {
 		resource := wanted.Resource.GroupResource()
-		found, missing, err := definition.Check(ctx, c.Discovery, wanted)
+		served, missing, err := definition.Check(ctx, c.Discovery, wanted)
 		switch {
 		case err != nil:
 			return fmt.Errorf("asking the API server for its definition of %s: %w", resource, Explain(err))
-		case found == definition.NotServed:
+		case !served:
 			return DefinitionsError(fmt.Sprintf("the API server does not serve %s.", resource))
-		case found == definition.Another:
+		case missing != "":
 			return DefinitionsError(fmt.Sprintf("the CustomResourceDefinition of %s has no field %s: it is older than this "+
 				"plugin, or it belongs to kube-storage-version-migrator. If that runs, stop it first: docs/install.md.",
 				resource, missing))

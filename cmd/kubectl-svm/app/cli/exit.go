@@ -81,7 +81,7 @@ func Within(ctx context.Context, timeout time.Duration, run func(context.Context
 	if err == nil || !TimedOut(ctx) || errors.As(err, new(*Exit)) {
 		return err
 	}
-	if request := (*url.Error)(nil); errors.As(err, &request) {
+	if request, is := errors.AsType[*url.Error](err); is {
 		err = request // Explain has added that the API server could not be reached.
 	}
 	return Timeout("--timeout has passed: %w", err)
@@ -96,7 +96,7 @@ func ExitCode(err error, errOut io.Writer) int {
 		return ExitDone
 	}
 	code, printed := ExitError, err
-	if exit := (*Exit)(nil); errors.As(err, &exit) {
+	if exit, is := errors.AsType[*Exit](err); is {
 		code, printed = exit.Code, exit.Err
 	} else if errors.Is(err, context.Canceled) {
 		printed = errors.New("interrupted")

@@ -129,7 +129,7 @@ func (c *Catalog) Add(resources ...schema.GroupResource) {
 // name them by mistake. A resource of a group that could not be listed may be served.
 func (c *Catalog) markGone(needed sets.Set[schema.GroupResource]) {
 	unlisted := sets.New[string]()
-	if failed := (*discovery.ErrGroupDiscoveryFailed)(nil); errors.As(c.Incomplete, &failed) {
+	if failed, is := errors.AsType[*discovery.ErrGroupDiscoveryFailed](c.Incomplete); is {
 		for version := range failed.Groups {
 			unlisted.Insert(version.Group)
 		}

@@ -45,7 +45,7 @@ func (o *Options) dryRun(ctx context.Context, resources []schema.GroupResource) 
 	refused := false
 	for _, gr := range resources {
 		found, err := svmigrator.PlanDryRun(ctx, o.Clients.Discovery.RESTClient(), gr)
-		if instead := (*rewrite.PermanentError)(nil); errors.As(err, &instead) {
+		if instead, is := errors.AsType[*rewrite.PermanentError](err); is {
 			refused = refused || instead.Reason != migrationv1alpha1.MigrationReasonObjectsExpire
 			o.tell(gr, instead.Message)
 			continue
@@ -60,7 +60,7 @@ func (o *Options) dryRun(ctx context.Context, resources []schema.GroupResource) 
 		if timedOut {
 			err = nil // What was found until now is printed.
 		}
-		if permanent := (*rewrite.PermanentError)(nil); errors.As(err, &permanent) {
+		if permanent, is := errors.AsType[*rewrite.PermanentError](err); is {
 			refused, err = true, nil
 			o.tell(gr, permanent.Message)
 		}

@@ -51,7 +51,7 @@ var flagOf = map[string]string{
 // nameFlags puts the names of flags in the place of the names of fields.
 func nameFlags(errs []error) []error {
 	for _, err := range errs {
-		if wrong := (*field.Error)(nil); errors.As(err, &wrong) {
+		if wrong, is := errors.AsType[*field.Error](err); is {
 			name, _, _ := strings.Cut(wrong.Field, "[")
 			if flag, known := flagOf[name]; known {
 				wrong.Field = flag
@@ -64,7 +64,7 @@ func nameFlags(errs []error) []error {
 // ApplyLogs checks the flags of logging, and applies them.
 func (o *Options) ApplyLogs() error {
 	err := logsapi.ValidateAndApply(o.Logs, features.DefaultFeatureGate)
-	if all := utilerrors.Aggregate(nil); errors.As(err, &all) {
+	if all, is := errors.AsType[utilerrors.Aggregate](err); is {
 		return utilerrors.NewAggregate(nameFlags(all.Errors()))
 	}
 	return err
