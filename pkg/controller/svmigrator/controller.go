@@ -204,7 +204,7 @@ func (c *Controller) rankOfName(name string) rank {
 	if m == nil {
 		return rank{name: name} // A migration that is gone comes first, and leaves the queue at once.
 	}
-	return rankOf(m, c.env.caches.State(m.GroupResource()), c.runs.memoryOf(m.UID))
+	return rankOf(m, c.env.caches.State(m.GroupResource()), c.runs.memoryOf(m))
 }
 
 // runMigration runs a migration in one of the slots, until it has ended or must stop.

@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
@@ -52,6 +53,17 @@ type environment struct {
 	followers *followers
 	// inTree logs whether in-tree migrations can be listed.
 	inTree retry.Streak
+}
+
+// readAggregated reads what an aggregated server writes now, because there are no events about that. What is away and
+// serves only other resources of a group must not hold up those of kube-apiserver.
+func (e *environment) readAggregated(ctx context.Context, resource schema.GroupResource) error {
+	switch e.observer.Observe(resource).Class {
+	case storageversion.BuiltIn, storageversion.Custom:
+		return nil
+	default:
+		return e.observer.ReadAggregated(ctx, resource.Group)
+	}
 }
 
 // observedDefinition reads the definition of a resource. It returns an error if that is not the one that was observed

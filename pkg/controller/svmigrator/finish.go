@@ -82,7 +82,7 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 	if err := r.env.observer.CheckLeases(ctx); err != nil {
 		return err
 	}
-	if err := r.env.observer.ReadAggregated(ctx, r.resource.Group); err != nil {
+	if err := r.env.readAggregated(ctx, r.resource); err != nil {
 		return err
 	}
 	decision, err := r.env.decideLive(ctx, m)
@@ -103,6 +103,10 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 	case storageversion.Custom:
 		err := r.env.everyServerFollows(ctx, r.resource, m.Status.Target)
 		if errors.Is(err, errLags) {
+			// Perhaps this process is late, and not the server.
+			if _, err := r.env.observedDefinition(ctx, observation); err != nil {
+				return err
+			}
 			return r.end(ctx, failed(failDecision(migrationv1alpha1.MigrationReasonAgreementLost,
 				"%v, so it may have stored objects in another encoding than %s. "+restarts,
 				err, versionOfTarget(m.Status.Target))))

@@ -30,6 +30,7 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
@@ -106,27 +107,53 @@ func TestAggregatedServerIsReadAtTheEnd(t *testing.T) {
 	}
 }
 
+// TestWhoeverElseServesTheGroup has an aggregated server away that serves other resources of the group of a definition.
+func TestWhoeverElseServesTheGroup(t *testing.T) {
+	away := errors.New("away")
+	aggregated := &readLate{err: away}
+	if err := (&environment{observer: aggregated}).readAggregated(t.Context(), widgets); !errors.Is(err, away) {
+		t.Errorf("it serves the resource, and the error is %v", err)
+	}
+	if err := (&environment{observer: customBeside{aggregated}}).readAggregated(t.Context(), widgets); err != nil {
+		t.Errorf("it serves other resources of the group: %v", err)
+	}
+}
+
+// customBeside is an Observer of a custom resource, and of an aggregated server of its group.
+type customBeside struct{ *readLate }
+
+func (o customBeside) Observe(resource schema.GroupResource) storageversion.Observation {
+	return o.agreeing.Observe(resource)
+}
+
 // TestServerThatComesBackDuringAMigration has a server count as gone when the definition changed. It was frozen, so it
 // may write what the earlier definition said before it follows, as it does at the end.
 func TestServerThatComesBackDuringAMigration(t *testing.T) {
 	both := []storageversion.Process{serverA, serverB}
+	stored := 5
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(`{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1",
-			"metadata":{"uid":"widgets","generation":5},"status":{"storedVersions":["v2"]},"spec":{"group":"example.com",
-			"names":{"plural":"widgets","kind":"Widget"},"versions":[{"name":"v2","served":true,"storage":true}]}}`))
+		_, _ = fmt.Fprintf(w, `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1",
+			"metadata":{"uid":"widgets","generation":%d},"status":{"storedVersions":["v2"]},"spec":{"group":"example.com",
+			"names":{"plural":"widgets","kind":"Widget"},"versions":[{"name":"v2","served":true,"storage":true}]}}`, stored)
 	}))
 	t.Cleanup(server.Close)
 	const failed, succeeded = migrationv1alpha1.MigrationFailed, migrationv1alpha1.MigrationSucceeded
 	for name, test := range map[string]struct {
-		since time.Duration // from an hour after the change of the definition to the beginning
-		lag   error
-		want  migrationv1alpha1.MigrationConditionType
+		since  time.Duration // from an hour after the change of the definition to the beginning
+		lag    error
+		stored int // the generation of the definition
+		want   migrationv1alpha1.MigrationConditionType
+		err    error
 	}{
-		"it may have missed the change": {want: failed},
-		"it has followed long ago":      {since: 10 * time.Hour, want: succeeded},
-		"it does not follow":            {since: 10 * time.Hour, lag: errLags, want: failed},
+		"it may have missed the change": {stored: 5, want: failed},
+		"it has followed long ago":      {since: 10 * time.Hour, stored: 5, want: succeeded},
+		"it does not follow":            {since: 10 * time.Hour, lag: errLags, stored: 5, want: failed},
+		"it follows, and the watch is late": {
+			since: 10 * time.Hour, lag: errLags, stored: 6, err: controller.ErrOutdated,
+		},
 	} {
+		stored = test.stored
 		o := newKnown(both...)
 		o.lag = test.lag
 		o.clock.Step(test.since)
@@ -145,7 +172,8 @@ func TestServerThatComesBackDuringAMigration(t *testing.T) {
 		o.SetServers(began.Add(-time.Minute), both[:1], true)
 		o.SetServers(began.Add(2*time.Minute), both, true)
 		o.clock.SetTime(began.Add(time.Hour))
-		if err := r.tryFinish(ctx); err != nil || !r.status.stored.IsConditionTrue(test.want) {
+		if err := r.tryFinish(ctx); !errors.Is(err, test.err) ||
+			r.status.stored.Finished() != (test.want != "") || test.want != "" && !r.status.stored.IsConditionTrue(test.want) {
 			t.Errorf("%s: the error is %v, and the conditions are %+v", name, err, r.status.stored.Status.Conditions)
 		}
 	}

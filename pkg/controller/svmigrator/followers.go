@@ -107,7 +107,7 @@ func (f *followers) ask(ctx context.Context, resource schema.GroupResource) (aga
 	case observation.ContentSince.IsZero(): // There is no definition.
 		f.known.Delete(resource)
 		return time.Time{}, nil
-	case hash == storageversion.Unknown, !f.matters(resource):
+	case hash == storageversion.Unknown, observation.Presence == storageversion.NotServed, !f.matters(resource):
 		return time.Time{}, nil
 	}
 	known := f.recordOf(&observation)

@@ -314,6 +314,20 @@ func TestServerThatComesWhileServersAreAsked(t *testing.T) {
 	}
 }
 
+// TestDefinitionThatServesNoVersion asks nobody who follows it: a migration waits until it is served.
+func TestDefinitionThatServesNoVersion(t *testing.T) {
+	o := newKnown(serverA)
+	o.SetDefinition(o.clock.Now(), widgets, &storageversion.Definition{
+		UID: "widgets", Generation: 6, Group: widgets.Group, Kind: "Widget", StorageVersion: "v2",
+		DefinedVersions: []string{"v2"}, StoredVersions: []string{"v2"}, Established: true,
+	})
+	o.meanwhile = func() { t.Error("the servers are asked") }
+	s, ctx := stageOf(t, o, made(nil))
+	if again, err := newFollowers(s.env, func(schema.GroupResource) {}).ask(ctx, widgets); err != nil || !again.IsZero() {
+		t.Errorf("the servers are asked again at %v, and the error is %v", again, err)
+	}
+}
+
 // TestSchemasThatChange changes a schema while a migration runs. A server that has the earlier schema may drop fields
 // that the migration is to keep, and nothing shows which schema a server has.
 func TestSchemasThatChange(t *testing.T) {

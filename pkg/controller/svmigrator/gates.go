@@ -105,7 +105,7 @@ func (c *Controller) checkGatesBeforeSlot(
 // enqueueReady adds a migration that may write to those that wait for a free slot, unless another migration of the
 // resource runs, or it waits for its next try. It decides what the status says about that.
 func (c *Controller) enqueueReady(m *migrationv1alpha1.StorageVersionMigration) Decision {
-	now, memory := c.env.clock.Now(), c.runs.memoryOf(m.UID)
+	now, memory := c.env.clock.Now(), c.runs.memoryOf(m)
 	switch {
 	case now.Before(memory.notBefore) && memory.postponed.Reason != "":
 		return memory.postponed
@@ -142,8 +142,7 @@ func (r *migrationRun) passGates(ctx context.Context) error {
 	if err := r.status.refresh(ctx); err != nil {
 		return err
 	}
-	// There are no events about changes of aggregated servers, so read what the server writes now.
-	readErr := r.env.observer.ReadAggregated(ctx, r.resource.Group)
+	readErr := r.env.readAggregated(ctx, r.resource)
 	observation := r.env.observer.Observe(r.resource) // Before the decision, which is then at least as recent.
 	decision, err := r.env.decide(ctx, r.status.stored)
 	if err != nil {

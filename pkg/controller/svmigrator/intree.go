@@ -43,27 +43,18 @@ const (
 
 // runningInTree returns the name of a running in-tree migration of the resource, or an empty string. It reads in-tree
 // migrations at any version, because the fields that it needs are the same in all versions. It returns an empty string
-// also if in-tree migrations are not served, or if the manager is not allowed to list them.
-func (e *environment) runningInTree(ctx context.Context, resource schema.GroupResource) (string, error) {
-	versions, err := e.documents.Versions(ctx, inTreeGroup)
-	if documents.IsNotServed(err) || err == nil && len(versions) == 0 {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	path := "/apis/" + inTreeGroup + "/" + versions[0] + "/storageversionmigrations"
-	list := &storagemigrationv1.StorageVersionMigrationList{}
-	err = e.documents.Decode(ctx, path, runtime.ContentTypeJSON, "StorageVersionMigrationList", list)
+// also if in-tree migrations are not served, or cannot be listed. One that no API server can read any more, because it
+// was stored at a version of an earlier release, would hold up all migrations otherwise.
+func (e *environment) runningInTree(ctx context.Context, resource schema.GroupResource) string {
+	list, err := e.listInTree(ctx)
 	switch {
-	case apierrors.IsForbidden(err):
-		e.inTree.Failed(ctx, "forbidden", "The manager is not allowed to list the migrations of kube-controller-manager, "+
-			"so the migrator does not wait for them. Allow it to list "+inTreeResource, "err", err)
-		return "", nil
 	case documents.IsNotServed(err):
-		return "", nil
+		return ""
 	case err != nil:
-		return "", err
+		e.inTree.Failed(ctx, string(apierrors.ReasonForError(err)), "The migrations of kube-controller-manager cannot be "+
+			"listed, so the migrator does not wait for them. Allow it to list them, or delete those that nobody can read",
+			"resource", inTreeResource, "err", err)
+		return ""
 	}
 	e.inTree.Succeeded(ctx, "Migrations of kube-controller-manager can be listed")
 	for _, m := range list.Items {
@@ -73,19 +64,25 @@ func (e *environment) runningInTree(ctx context.Context, resource schema.GroupRe
 		// The in-tree migrator leaves Running True for a moment when a migration has ended.
 		ended := is(storagemigrationv1.MigrationSucceeded) || is(storagemigrationv1.MigrationFailed)
 		if schema.GroupResource(m.Spec.Resource) == resource && is(storagemigrationv1.MigrationRunning) && !ended {
-			return m.Name, nil
+			return m.Name
 		}
 	}
-	return "", nil
+	return ""
+}
+
+func (e *environment) listInTree(ctx context.Context) (*storagemigrationv1.StorageVersionMigrationList, error) {
+	list := &storagemigrationv1.StorageVersionMigrationList{}
+	versions, err := e.documents.Versions(ctx, inTreeGroup)
+	if err != nil || len(versions) == 0 {
+		return list, err
+	}
+	path := "/apis/" + inTreeGroup + "/" + versions[0] + "/storageversionmigrations"
+	return list, e.documents.Decode(ctx, path, runtime.ContentTypeJSON, "StorageVersionMigrationList", list)
 }
 
 // checkInTree returns an error while kube-controller-manager migrates the resource.
 func (r *migrationRun) checkInTree(ctx context.Context) error {
-	name, err := r.env.runningInTree(ctx, r.resource)
-	if err != nil {
-		return err
-	}
-	if name != "" {
+	if name := r.env.runningInTree(ctx, r.resource); name != "" {
 		return r.postponeForInTree(ctx, "the migration %q of kube-controller-manager rewrites the same objects. This one "+
 			"continues when that one has ended. If it does not end, delete it: kubectl delete %s %s",
 			name, inTreeResource, name)

@@ -33,6 +33,7 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -109,9 +110,33 @@ func TestRunThatFailedTakesTurns(t *testing.T) {
 	run.hadTurn = true
 	_ = s.runEnded(ctx, run, errors.New("away"))
 	other := runMemory{hadTurn: true, notBefore: s.env.clock.Now().Add(-time.Minute)}
-	if failed := rankOf(m, nil, s.runs.memoryOf(m.UID)); failed.compare(rankOf(m, nil, other)) <= 0 {
+	if failed := rankOf(m, nil, s.runs.memoryOf(m)); failed.compare(rankOf(m, nil, other)) <= 0 {
 		t.Errorf("the migration whose run failed comes first, with the rank %+v", failed)
 	}
+}
+
+// TestStuckInAnEarlierProcess has another process become the leader. What made no progress must not come first there.
+func TestStuckInAnEarlierProcess(t *testing.T) {
+	m := made(func(m *migrationv1alpha1.StorageVersionMigration) {
+		m.Status.StartTime, m.Status.Target = new(metav1.NewTime(noon)), boundTo(3)
+		running(m.Status.Target, rewrite.Report{Phase: rewrite.Stuck})(&m.Status, noon)
+	})
+	s, ctx := newStage(t, m)
+	wantStuck := func() {
+		t.Helper()
+		if got := rankOf(m, nil, s.runs.memoryOf(m)); got.priority != stuck {
+			t.Errorf("the rank is %+v", got)
+		}
+		if d := s.enqueueReady(m); d.Reason == migrationv1alpha1.MigrationReasonQueued {
+			t.Error("the status does not say any more that there was no progress")
+		}
+	}
+	s.ready = controller.NewQueue(controller.QueueOptions[string]{Name: t.Name() + "-ready", Clock: s.env.clock})
+	wantStuck()
+	run := s.run(m)
+	s.runs.claimResource(run)
+	_ = s.runEnded(ctx, run, errStopped) // It has not come to its objects.
+	wantStuck()
 }
 
 // silent is an Observer that tells of no change.

@@ -59,6 +59,18 @@ type runMemory struct {
 	failingSince time.Time
 }
 
+// recall returns the memory of a migration. It is empty while the migration runs. A process that has just become the
+// leader remembers nothing, but the status of a migration says that its last run made no progress. The caller holds
+// r.mu.
+func (r *runs) recall(m *migrationv1alpha1.StorageVersionMigration) runMemory {
+	memory, known := r.memories[m.UID]
+	if !known {
+		memory.stuck = true
+		memory.stuck = memory.saysStuck(&m.Status)
+	}
+	return memory
+}
+
 // saysStuck reports whether the status says why the last run made no progress.
 func (m *runMemory) saysStuck(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
 	c := status.Condition(migrationv1alpha1.MigrationRunning)
@@ -81,7 +93,7 @@ func (r *runs) claimResource(run *migrationRun) bool {
 	if r.running[run.resource] != nil {
 		return false
 	}
-	r.running[run.resource], run.runMemory = run, r.memories[run.uid]
+	r.running[run.resource], run.runMemory = run, r.recall(run.status.stored)
 	delete(r.memories, run.uid)
 	return true
 }
@@ -92,7 +104,9 @@ func (r *runs) release(run *migrationRun, err error) {
 	defer r.mu.Unlock()
 	delete(r.running, run.resource)
 	if err != nil && !errors.Is(err, errMigrationGone) {
-		run.stuck = run.task.Stuck()
+		if run.task != nil {
+			run.stuck = run.task.Stuck()
+		}
 		r.memories[run.uid] = run.runMemory
 	}
 }
@@ -119,11 +133,11 @@ func (r *runs) runOfMigration(m *migrationv1alpha1.StorageVersionMigration) *mig
 	return nil
 }
 
-// memoryOf returns the memory of a migration. It is empty while the migration runs.
-func (r *runs) memoryOf(uid types.UID) runMemory {
+// memoryOf returns what recall does.
+func (r *runs) memoryOf(m *migrationv1alpha1.StorageVersionMigration) runMemory {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.memories[uid]
+	return r.recall(m)
 }
 
 func (r *runs) forget(uid types.UID) {

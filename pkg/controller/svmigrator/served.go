@@ -77,9 +77,12 @@ func findServed(
 		versions = slices.Insert(versions, 0, preferred)
 	}
 	var served []string
+	var unread error
 	for _, version := range versions {
 		found, canMigrate, err := servedAt(ctx, reader, requested, version)
 		switch {
+		case err != nil && wanted != "" && version != wanted:
+			unread = err // An aggregated server that is away may serve it.
 		case err != nil:
 			return nil, err
 		case found == nil: // The group may serve only other resources at this version.
@@ -91,6 +94,9 @@ func findServed(
 		default:
 			return found, nil
 		}
+	}
+	if unread != nil {
+		return nil, unread
 	}
 	if len(served) == 0 {
 		return nil, cannotRewrite(migrationv1alpha1.MigrationReasonResourceNotServed,
@@ -191,7 +197,7 @@ func (c *Controller) checkServed(
 		return decision
 	}
 	_, err := findServed(ctx, c.env.documents, c.env.requested(m), "")
-	if err == nil && observation.Presence == storageversion.NotServed {
+	if err == nil && observation.Presence == storageversion.NotServed && observation.Class != storageversion.Custom {
 		// All servers were read, and none has a storage version of the resource that the API server does serve.
 		err = notStored(resource)
 	}
@@ -201,9 +207,8 @@ func (c *Controller) checkServed(
 		waitsUntil = cmp.Or(waitingSince(&m.Status, decision), now).Add(begunPatience)
 	}
 	switch {
-	case err == nil:
 	case !isMissing:
-		klog.FromContext(ctx).V(4).Info("It is not known whether the resource is served", "err", err)
+		klog.FromContext(ctx).V(4).Info("It is not known whether the resource is served and stored", "err", err)
 		decision.DecideAt = now.Add(maxRetry) // The reason to wait is true in any case.
 	case now.Before(waitsUntil) && (missing.Reason == migrationv1alpha1.MigrationReasonResourceNotServed ||
 		missing.Reason == migrationv1alpha1.MigrationReasonInvalidResource):

@@ -36,10 +36,14 @@ import (
 )
 
 // notServed observes that no server has a storage version of any resource.
-type notServed struct{ Observer }
+type notServed struct {
+	Observer
+	class    storageversion.Class
+	presence storageversion.Presence
+}
 
-func (notServed) Observe(resource schema.GroupResource) storageversion.Observation {
-	return storageversion.Observation{Resource: resource, Presence: storageversion.NotServed}
+func (o notServed) Observe(resource schema.GroupResource) storageversion.Observation {
+	return storageversion.Observation{Resource: resource, Class: o.class, Presence: o.presence}
 }
 
 // TestResourceWithoutStorageVersion is served, but nothing shows that it is stored. Its APIService may be replaced just
@@ -62,7 +66,7 @@ func TestResourceWithoutStorageVersion(t *testing.T) {
 	}
 	now := time.Date(2026, time.November, 20, 12, 0, 0, 0, time.UTC)
 	c := &Controller{env: &environment{
-		clock: testingclock.NewFakeClock(now), observer: notServed{},
+		clock: testingclock.NewFakeClock(now), observer: notServed{presence: storageversion.NotServed},
 		documents: documents.Reader{Client: kube.Discovery().RESTClient(), Timeout: readTimeout},
 	}}
 	began := metav1.NewTime(now.Add(-time.Hour))
@@ -114,6 +118,44 @@ func TestResourceWithoutStorageVersion(t *testing.T) {
 				t.Errorf("while it is suspended %s, %s: %s", d.Verdict, d.Reason, d.Message)
 			}
 		})
+	}
+}
+
+// TestServedButNotObserved has a resource that a server serves, and of which it is not known whether it is stored.
+func TestServedButNotObserved(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Path {
+		case "/apis/example.com":
+			fmt.Fprint(w, `{"kind":"APIGroup","versions":[{"version":"v2"},{"version":"v1"}]}`)
+		case "/apis/example.com/v1":
+			fmt.Fprint(w, `{"kind":"APIResourceList","resources":[{"name":"widgets","verbs":["list","patch"]}]}`)
+		default: // Another server of the group is away.
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	t.Cleanup(server.Close)
+	for name, o := range map[string]notServed{
+		"another server was not read":                      {presence: storageversion.PresenceUnknown},
+		"a definition of which nothing is served any more": {presence: storageversion.NotServed, class: storageversion.Custom},
+	} {
+		s, ctx := newStage(t)
+		s.env.observer, s.env.documents = o, readerOf(t, server)
+		m := made(func(m *migrationv1alpha1.StorageVersionMigration) {
+			m.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
+			m.Spec.Resource.Version = "v1"
+		})
+		d := s.checkServed(ctx, m, awaitAgreement("a server was not read"))
+		if d.Verdict != Wait || d.DecideAt.IsZero() {
+			t.Errorf("%s: %+v", name, d)
+		}
+		if found, err := findServed(ctx, s.env.documents, s.env.requested(m), ""); err != nil || found.Version != "v1" {
+			t.Errorf("%s: it is found at %+v, and the error is %v", name, found, err)
+		}
+		m.Spec.Resource.Version = "v3"
+		if d := s.checkServed(ctx, m, awaitAgreement("a server was not read")); d.Verdict != Wait {
+			t.Errorf("%s, and v2 cannot be read: %+v", name, d)
+		}
 	}
 }
 

@@ -149,7 +149,11 @@ func decideWithoutState(in Input) Decision {
 	case o.Presence == storageversion.Served, hidden:
 		return Decision{StateAction: CreateState, Reason: reasonNewResource}
 	case o.Presence != storageversion.NotServed:
-		return Decision{Reason: reasonNothingKnown}
+		d := Decision{Reason: reasonNothingKnown}
+		if len(madeForEpoch(in)) > 0 { // The observer reports no changes of a resource that it has never heard of.
+			d.DecideAt = in.Now.Add(in.Periods.Patience)
+		}
+		return d
 	}
 	suspended := func(m *migrationv1alpha1.StorageVersionMigration) bool { return m.Spec.Suspend }
 	return Decision{

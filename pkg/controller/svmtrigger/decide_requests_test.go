@@ -180,7 +180,7 @@ func TestMigrationWithoutState(t *testing.T) {
 	suspended.Spec.Suspend, byHand.Spec.Target = true, nil
 	gone := Input{Now: l.in.Now, Observation: storageversion.Observation{Resource: widgets}}
 	gone.Migrations = []*migrationv1alpha1.StorageVersionMigration{m, suspended, byHand}
-	if d := Decide(gone); len(d.Delete) > 0 {
+	if d := Decide(gone); len(d.Delete) > 0 || d.DecideAt.IsZero() {
 		t.Errorf("it is not known whether the resource is served, and the decision is %+v", d)
 	}
 	gone.Observation.Presence = storageversion.NotServed

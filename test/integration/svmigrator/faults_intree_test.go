@@ -19,7 +19,9 @@ package svmigrator
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -99,8 +101,8 @@ func testInTreeMigrator(t *testing.T, c *cluster) {
 // brokenInTree is a migration of kube-controller-manager that no API server can read.
 const brokenInTree = "/registry/storageversionmigrations/broken"
 
-// testStorageMigrating has a definition that says that kube-controller-manager migrates its resource. At first nobody
-// can tell which migrations kube-controller-manager has.
+// testStorageMigrating has a definition that says that kube-controller-manager migrates its resource. Nobody can tell
+// which migrations kube-controller-manager has, because one of them cannot be read. At first each run fails.
 func testStorageMigrating(t *testing.T, c *cluster) {
 	const objects = 20
 	s := c.stage(t, "claims", "Claim", objects)
@@ -108,16 +110,19 @@ func testStorageMigrating(t *testing.T, c *cluster) {
 	if _, err := c.Etcd().Client().Put(t.Context(), brokenInTree, "\xd9\xd9\xf7\xa1"); err != nil {
 		t.Fatal(err)
 	}
-	began := time.Now()
-	c.startManager(t, "manager")
+	gate, err := c.NewInterceptor("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refuses := &withoutDocument{group: s.Group}
+	gate.Intercept(refuses.judge)
+	c.startProcess(t, framework.Process{Name: "manager", Config: gate.Config(framework.ManagerUser, framework.Masters)})
 	s.migrate(t)
 	failing := c.reports(t, s.Resource, v1alpha1.MigrationWaiting, corev1.ConditionTrue, v1alpha1.MigrationReasonRetrying,
 		soon)
-	t.Logf("nobody can read the in-tree migrations: %s", failing.Message)
-	backsOff(t, c, began)
-	if _, err := c.Etcd().Client().Delete(t.Context(), brokenInTree); err != nil {
-		t.Fatal(err)
-	}
+	t.Logf("the API server does not show where the resource is served: %s", failing.Message)
+	refuses.backOff(t)
+	gate.Intercept(nil)
 	waits := c.reports(t, s.Resource, v1alpha1.MigrationWaiting, corev1.ConditionTrue,
 		v1alpha1.MigrationReasonAwaitingInTree, soon)
 	t.Logf("the migration waits: %s", waits.Message)
@@ -138,12 +143,32 @@ func testStorageMigrating(t *testing.T, c *cluster) {
 	}
 	c.setStorageMigrating(t, s.custom, apiextensionsv1.ConditionFalse)
 	s.succeeded(t, soon, 1)
+	if _, err := c.Etcd().Client().Delete(t.Context(), brokenInTree); err != nil {
+		t.Fatal(err)
+	}
 }
 
-// backsOff wants that a run which fails again and again is tried ever more rarely: after 1, 2, 4 seconds. If a request
+// withoutDocument refuses to say at which versions a group is served, as a server that is overloaded does.
+type withoutDocument struct {
+	group   string
+	mu      sync.Mutex
+	refused []time.Time
+}
+
+func (d *withoutDocument) judge(request *http.Request) controlplane.Verdict {
+	if request.URL.Path != "/apis/"+d.group {
+		return controlplane.Verdict{}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.refused = append(d.refused, time.Now())
+	return controlplane.Verdict{Status: http.StatusServiceUnavailable}
+}
+
+// backOff wants that a run which fails again and again is tried ever more rarely: after 1, 2, 4 seconds. If a request
 // fails for another reason, as on a busy machine, the delays may begin anew. So it is enough if they are long at some
 // time.
-func backsOff(t *testing.T, c *cluster, began time.Time) {
+func (d *withoutDocument) backOff(t *testing.T) {
 	t.Helper()
 	const (
 		enough = 4
@@ -151,23 +176,19 @@ func backsOff(t *testing.T, c *cluster, began time.Time) {
 		lately = 6 * time.Second
 		most   = 2
 	)
-	runs := func(since time.Time) (int, error) {
-		counts, err := c.Requests(controlplane.RequestFilter{
-			Since: since, Users: []string{framework.ManagerUser}, Verbs: []string{"list"},
-			Resources: []schema.GroupResource{{Group: "storagemigration.k8s.io", Resource: "storageversionmigrations"}},
-		})
-		return counts.Total(), err
-	}
 	framework.Eventually(t, soon, func(context.Context) error {
-		all, err := runs(began)
-		if err != nil {
-			return err
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		late := 0
+		for _, at := range d.refused {
+			if time.Since(at) < lately {
+				late++
+			}
 		}
-		late, err := runs(time.Now().Add(-lately))
-		if err == nil && (all < enough || late > most) {
-			err = fmt.Errorf("%d runs have failed, %d of them in the last %v", all, late, lately)
+		if len(d.refused) < enough || late > most {
+			return fmt.Errorf("%d runs have failed, %d of them in the last %v", len(d.refused), late, lately)
 		}
-		return err
+		return nil
 	})
 }
 

@@ -67,21 +67,40 @@ func (r *rewriter) dropped(ctx context.Context, object *sweep.Object) (field, ve
 // lostBy returns the path of the first field that is lost or has another value afterwards, or an empty string. New
 // fields do not count.
 func lostBy(before, after any, path string) string {
-	a, b := fieldsOf(before), fieldsOf(after)
-	if a == nil {
-		if reflect.DeepEqual(before, after) || b != nil && reflect.TypeOf(before) == reflect.TypeOf(after) {
-			return ""
+	switch a := before.(type) {
+	case map[string]any:
+		b, same := after.(map[string]any)
+		if !same {
+			return path
 		}
-		return path
+		for _, name := range slices.Sorted(maps.Keys(a)) {
+			kept, exists := b[name]
+			if !exists {
+				return path + "." + name
+			}
+			if field := lostBy(a[name], kept, path+"."+name); field != "" {
+				return field
+			}
+		}
+		return ""
+	case []any:
+		b, same := after.([]any)
+		if !same {
+			return path
+		}
+		for i, item := range a {
+			at := itemPath(path, i)
+			if i >= len(b) {
+				return at
+			}
+			if field := lostBy(item, b[i], at); field != "" {
+				return field
+			}
+		}
+		return ""
 	}
-	for _, name := range slices.Sorted(maps.Keys(a)) {
-		kept, exists := b[name]
-		if !exists {
-			return path + name
-		}
-		if field := lostBy(a[name], kept, path+name); field != "" {
-			return field
-		}
+	if !reflect.DeepEqual(before, after) {
+		return path
 	}
 	return ""
 }

@@ -25,6 +25,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -270,39 +271,41 @@ func decode(answer rest.Result) (*unstructured.Unstructured, error) {
 // difference returns the path of the first field that differs, or an empty string. It does not return values, because
 // they may be secret.
 func difference(before, after any, path string) string {
-	a, b := fieldsOf(before), fieldsOf(after)
-	if a == nil || b == nil {
-		if reflect.DeepEqual(before, after) {
-			return ""
+	switch a := before.(type) {
+	case map[string]any:
+		b, same := after.(map[string]any)
+		if !same {
+			return path
 		}
-		return path
+		for _, name := range slices.Sorted(maps.Keys(sets.KeySet(a).Union(sets.KeySet(b)))) {
+			if path == ".metadata" && (name == "resourceVersion" || name == "managedFields") {
+				continue
+			}
+			if found := difference(a[name], b[name], path+"."+name); found != "" {
+				return found
+			}
+		}
+		return ""
+	case []any:
+		b, same := after.([]any)
+		if !same {
+			return path
+		}
+		for i := range max(len(a), len(b)) {
+			at := itemPath(path, i)
+			if i >= len(a) || i >= len(b) {
+				return at
+			}
+			if found := difference(a[i], b[i], at); found != "" {
+				return found
+			}
+		}
+		return ""
 	}
-	for _, name := range slices.Sorted(maps.Keys(sets.KeySet(a).Union(sets.KeySet(b)))) {
-		if path == ".metadata" && (name == ".resourceVersion" || name == ".managedFields") {
-			continue
-		}
-		if found := difference(a[name], b[name], path+name); found != "" {
-			return found
-		}
+	if !reflect.DeepEqual(before, after) {
+		return path
 	}
 	return ""
 }
 
-// fieldsOf returns the fields or items of a value by their last part of the path, or nil if it has none.
-func fieldsOf(value any) map[string]any {
-	fields := map[string]any{}
-	switch value := value.(type) {
-	case map[string]any:
-		for name, field := range value {
-			fields["."+name] = field
-		}
-	case []any:
-		for i, item := range value {
-			fields[fmt.Sprintf("[%d]", i)] = item
-		}
-	}
-	if len(fields) == 0 {
-		return nil
-	}
-	return fields
-}
+func itemPath(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }

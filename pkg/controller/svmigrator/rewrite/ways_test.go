@@ -48,7 +48,7 @@ func TestDifference(t *testing.T) {
 		"an item":       {`{"metadata":{"name":"a"},"spec":{"list":[{"image":"y"}],"empty":{}}}`, ".spec.list[0].image"},
 		"another item":  {`{"metadata":{"name":"a"},"spec":{"list":[{"image":"x"},{}],"empty":{}}}`, ".spec.list[1]"},
 		"a field less":  {`{"metadata":{"name":"a"},"spec":{"list":[{"image":"x"}]}}`, ".spec.empty"},
-		"another shape": {`{"metadata":{"name":"a"},"spec":{"list":{"image":"x"},"empty":{}}}`, ".spec.list.image"},
+		"another shape": {`{"metadata":{"name":"a"},"spec":{"list":{"image":"x"},"empty":{}}}`, ".spec.list"},
 		"what resourceVersion is elsewhere": {
 			`{"metadata":{"name":"a"},"spec":{"list":[{"image":"x"}],"empty":{},"resourceVersion":"2"}}`,
 			".spec.resourceVersion",
