@@ -136,8 +136,8 @@ func TestServedButNotObserved(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	for name, o := range map[string]notServed{
-		"another server was not read":                      {presence: storageversion.PresenceUnknown},
-		"a definition of which nothing is served any more": {presence: storageversion.NotServed, class: storageversion.Custom},
+		"another server was not read":               {presence: storageversion.PresenceUnknown},
+		"a definition that serves nothing any more": {presence: storageversion.NotServed, class: storageversion.Custom},
 	} {
 		s, ctx := newStage(t)
 		s.env.observer, s.env.documents = o, readerOf(t, server)

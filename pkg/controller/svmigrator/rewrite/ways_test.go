@@ -21,6 +21,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -66,6 +68,23 @@ func TestDifference(t *testing.T) {
 				t.Errorf("the difference is at %q, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+// TestLongListsNeedLittleMemory compares lists as long as etcd allows. Whoever may create custom resources can have
+// such lists.
+func TestLongListsNeedLittleMemory(t *testing.T) {
+	const items, bytesForItem = 700_000, 100
+	list := func() any { return map[string]any{"spec": slices.Repeat([]any{int64(1)}, items)} }
+	before, after := list(), list()
+	var began, ended runtime.MemStats
+	runtime.ReadMemStats(&began)
+	if difference(before, after, "") != "" || lostBy(before, after, "") != "" {
+		t.Error("equal lists differ")
+	}
+	runtime.ReadMemStats(&ended)
+	if n := (ended.TotalAlloc - began.TotalAlloc) / items; n > bytesForItem {
+		t.Errorf("two comparisons have allocated %d bytes for each item, want at most %d", n, bytesForItem)
 	}
 }
 
