@@ -201,17 +201,25 @@ func (a aggregated) unreadBeside(resource schema.GroupResource) []schema.GroupVe
 	})
 }
 
-// inFrontOf returns the versions of a definition that APIServices hand to aggregated servers. Nobody reaches the custom
-// resources at these versions.
-func (a aggregated) inFrontOf(definition *Definition) []schema.GroupVersion {
-	var taken []schema.GroupVersion
-	for _, served := range definition.ServedVersions {
-		gv := schema.GroupVersion{Group: definition.Group, Version: served}
-		if a.handed(gv) {
-			taken = append(taken, gv)
-		}
+// takes returns the group versions that APIServices hand to aggregated servers although kube-apiserver stores the
+// resource: those of the versions that kube-apiserver serves, at which nobody reaches its objects, and those at which an
+// aggregated server has the resource too.
+func (a aggregated) takes(resource schema.GroupResource, versions []string) []schema.GroupVersion {
+	return slices.DeleteFunc(a.group(resource.Group), func(gv schema.GroupVersion) bool {
+		_, has := a[gv].Resources[resource]
+		return !a.handed(gv) || !has && !slices.Contains(versions, gv.Version)
+	})
+}
+
+// problemOfTaking returns a problem if an APIService takes the resource, else nil.
+func (a aggregated) problemOfTaking(resource schema.GroupResource, versions []string, remedy string) *Problem {
+	taken := a.takes(resource, versions)
+	if len(taken) == 0 {
+		return nil
 	}
-	return taken
+	return &Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Since: a[taken[0]].handedSince,
+		Message: "the APIService of " + taken[0].String() + " leads to an aggregated server, so not all objects that are " +
+			"stored as " + resource.String() + " can be reached. " + remedy}
 }
 
 // observe adds what the documents say.

@@ -167,6 +167,31 @@ func TestAggregatedServerInFrontOfADefinition(t *testing.T) {
 	}
 }
 
+// TestAggregatedServerBesideADefinition has an aggregated server serve another version of the group. If it has a
+// resource of the same name, that is in another storage, of which nobody keeps a record.
+func TestAggregatedServerBesideADefinition(t *testing.T) {
+	v3 := schema.GroupVersion{Group: widgets.Group, Version: "v3"}
+	resources := map[schema.GroupResource]Resource{widgets: {Kind: "Widget", Versions: []string{"v3"}, Hash: "v3="}}
+	one, both := []string{widgetV1}, []string{Unknown, widgetV1}
+	for _, test := range []struct {
+		name     string
+		document AggregatedDocument
+		problem  string
+		want     [][]string
+	}{
+		{"it has the resource", AggregatedDocument{Resources: resources}, unseen, [][]string{one, both}},
+		{"it has another one", AggregatedDocument{}, "", [][]string{one}},
+		{"it is away", AggregatedDocument{Failure: "503"}, "", [][]string{one}},
+	} {
+		s := newStory()
+		s.SetDefinition(s.tick(), widgets, widget(1, "v1", "v1"))
+		test.document.Address = "other/api:443"
+		s.SetAggregated(s.tick(), v3, &test.document)
+		t.Log(test.name)
+		expect(t, s, widgets, test.problem, test.want...)
+	}
+}
+
 // TestAggregatedServerInFrontOfADefinitionFromTheStart has a process that begins to observe while the APIService is
 // there. Its first sighting is another one than that of a process before the APIService came.
 func TestAggregatedServerInFrontOfADefinitionFromTheStart(t *testing.T) {

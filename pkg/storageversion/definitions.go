@@ -78,17 +78,3 @@ func (d *Definition) sighting() Sighting {
 	}
 	return sighting
 }
-
-// customSighting returns what the definition has the servers write, and Unknown for each version that an APIService
-// hands to an aggregated server. That server answers requests for the custom resources, and a migration would take its
-// answers for those of kube-apiserver. When the APIService is gone, the sighting differs, and a migration begins anew.
-func (l *Ledger) customSighting(definition *Definition) Sighting {
-	sighting := definition.sighting()
-	for _, gv := range l.aggregated.inFrontOf(definition) {
-		sighting.Writing = append(sighting.Writing, Unknown)
-		sighting.Evidence.Endpoints = append(sighting.Evidence.Endpoints,
-			migrationv1alpha1.EndpointEvidence{Address: "/apis/" + gv.String(), StorageVersionHash: Unknown})
-	}
-	sighting.Writing = sortedSet(sighting.Writing)
-	return sighting
-}

@@ -291,6 +291,11 @@ func (l *Ledger) SetAggregated(now time.Time, gv schema.GroupVersion, document *
 			resources = resources.Insert(resource)
 		}
 	}
+	for resource, known := range l.builtIns.resources {
+		if resource.Group == gv.Group && slices.Contains(known.versions, gv.Version) {
+			resources = resources.Insert(resource)
+		}
+	}
 	return l.note(now, resources)
 }
 
@@ -304,6 +309,8 @@ func (l *Ledger) note(now time.Time, resources resourceSet) Changes {
 			last, seen := l.sightings.last(resource)
 			if seen && fromAggregated(last.Evidence) != fromAggregated(sighting.Evidence) {
 				delete(l.sightings, resource) // The objects are in another storage.
+				// Nobody may have recorded the sightings of the other server. A record from before it came proves nothing.
+				l.sightings.append(now, resource, sighting.behind(l.aggregated.versions(resource)))
 			}
 			l.sightings.append(now, resource, sighting)
 		}
@@ -316,15 +323,16 @@ func (l *Ledger) bestSighting(now time.Time, resource schema.GroupResource) (sig
 	switch l.class(resource) {
 	case Custom:
 		if definition := l.definitions[resource]; definition != nil {
-			return l.customSighting(definition), true
+			return definition.sighting().behind(l.aggregated.takes(resource, definition.ServedVersions)), true
 		}
 	case BuiltIn:
 		read, complete := l.builtIns.lastReadOfLiving(resource)
+		taken := l.aggregated.takes(resource, l.builtIns.resources[resource].versions)
 		if l.published(resource) {
 			// The watch may lag and show what earlier processes published. What documents showed counts as well.
-			return l.publishedSighting(resource, read), true
+			return l.publishedSighting(resource, read).behind(taken), true
 		}
-		return read, complete && l.looks.problemOfProcesses(now) == nil
+		return read.behind(taken), complete && l.looks.problemOfProcesses(now) == nil
 	case Aggregated:
 		// After the start of the manager, not all servers of the group may have been asked yet.
 		if _, seen := l.sightings.last(resource); seen || len(l.aggregated.unreadBeside(resource)) == 0 {

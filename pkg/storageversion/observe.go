@@ -24,8 +24,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
-
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
 // Observe returns what is known of a resource. A resource that nobody ever served has no Class.
@@ -78,11 +76,8 @@ func (l *Ledger) observeCustom(o *Observation) {
 		return
 	}
 	o.DefinitionCount = l.existingDefinitions
-	if taken := l.aggregated.inFrontOf(definition); len(taken) > 0 {
-		o.Problem = &Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Since: l.aggregated[taken[0]].handedSince,
-			Message: "the APIService of " + taken[0].String() + " leads to an aggregated server, so the objects of the " +
-				"CustomResourceDefinition cannot be reached. Delete the APIService or the CustomResourceDefinition"}
-	}
+	o.Problem = l.aggregated.problemOfTaking(o.Resource, definition.ServedVersions,
+		"Delete the APIService or the CustomResourceDefinition")
 }
 
 func (l *Ledger) observeBuiltIn(o *Observation) {
@@ -99,12 +94,13 @@ func (l *Ledger) observeBuiltIn(o *Observation) {
 		o.Primary = l.sharing.primary(o.Resource, stored.Group)
 	}
 	o.CertainFrom = l.looks.certainFrom()
+	o.Problem = l.aggregated.problemOfTaking(o.Resource, known.versions, "Delete the APIService")
 	if l.published(o.Resource) {
 		o.ReadAt = o.Time
 		return
 	}
 	o.ReadAt = l.looks.readAt
-	o.Problem = l.looks.problemOfProcesses(o.Time)
+	o.Problem = cmp.Or(o.Problem, l.looks.problemOfProcesses(o.Time))
 	o.UnreadLiving = append(l.looks.unreadLiving(), l.looks.processes.lost()...)
 }
 

@@ -64,6 +64,20 @@ func (s sightings) append(now time.Time, resource schema.GroupResource, sighting
 	s[resource] = row
 }
 
+// behind returns the sighting with Unknown for each of these versions, which an APIService hands to an aggregated
+// server. That server answers requests for the resource, and a migration would take its answers for those of
+// kube-apiserver. When the APIService is gone, the sighting differs, and a migration begins anew.
+func (s Sighting) behind(taken []schema.GroupVersion) Sighting {
+	for _, gv := range taken {
+		s.Writing = append(slices.Clip(s.Writing), Unknown)
+		s.Evidence.Endpoints = append(slices.Clip(s.Evidence.Endpoints),
+			migrationv1alpha1.EndpointEvidence{Address: "/apis/" + gv.String(), StorageVersionHash: Unknown})
+	}
+	s.Evidence.Endpoints = atMost(s.Evidence.Endpoints, migrationv1alpha1.MaxEvidenceEndpoints)
+	s.Writing = sortedSet(s.Writing)
+	return s
+}
+
 // last returns the latest sighting of a resource.
 func (s sightings) last(resource schema.GroupResource) (Sighting, bool) {
 	return lastOf(s[resource])

@@ -136,6 +136,46 @@ func TestManyDepartures(t *testing.T) {
 	}
 }
 
+// TestAggregatedServerInFrontOfABuiltIn has an APIService hand the version of a built-in resource to another server for
+// a while. What a migration was told by that server says nothing about the objects of kube-apiserver. So nobody may rely
+// on a record of before, also if nobody has recorded anything in between.
+func TestAggregatedServerInFrontOfABuiltIn(t *testing.T) {
+	gv := schema.GroupVersion{Group: deployments.Group, Version: "v1"}
+	const address = "s.ns.svc:443"
+	local := Resource{Kind: "Deployment", Versions: []string{"v1"}, Hash: appsV1, Migratable: true}
+	with, without := writes(appsV1), writes(appsV1)
+	with.Resources = map[schema.GroupResource]Resource{deployments: local}
+	without.Resources = nil
+	for name, documents := range map[string][]*AggregatedDocument{
+		"read": {{Address: address, Failure: "nobody has asked for it yet"},
+			{Address: address, Resources: map[schema.GroupResource]Resource{deployments: local}}},
+		"of other resources": {{Address: address}},
+		"never read":         {{Address: address, Failure: "503"}},
+	} {
+		s := newStory()
+		s.servers(true, "a/1")
+		looksAt(s, map[string]Document{"of-a": with}, "a/1")
+		recorded, _ := lastOf(s.Observe(s.now, deployments).Sightings)
+		for i, document := range documents {
+			changed := s.SetAggregated(s.tick(), gv, document)
+			if o := s.Observe(s.now, deployments); !changed.Has(deployments) || o.Class == BuiltIn && o.Problem == nil {
+				t.Errorf("%s, document %d: nobody hears that nobody reaches the objects: %v", name, i, o.Problem)
+			}
+		}
+		looksAt(s, map[string]Document{"of-a": without}, "a/1")
+		s.SetAggregated(s.tick(), gv, nil)
+		looksAt(s, map[string]Document{"of-a": with}, "a/1")
+		o := s.Observe(s.now, deployments)
+		later, known := SightingsSince(recorded.Evidence, o.Sightings)
+		if !known || !slices.ContainsFunc(later, func(s Sighting) bool { return slices.Contains(s.Writing, Unknown) }) {
+			t.Errorf("%s: the record of before counts: %t, %+v", name, known, o.Sightings)
+		}
+		if last, _ := o.Last(); o.Problem != nil || !last.ProvesOnly(appsV1) {
+			t.Errorf("%s: the APIService is gone, and the problem is %v, the last sighting %+v", name, o.Problem, last)
+		}
+	}
+}
+
 // TestBuiltInThatComesBack has an aggregated server take a built-in resource over for a while. A record of its objects
 // says nothing about those of kube-apiserver.
 func TestBuiltInThatComesBack(t *testing.T) {
