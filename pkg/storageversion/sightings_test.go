@@ -137,8 +137,8 @@ func TestManyDepartures(t *testing.T) {
 }
 
 // TestAggregatedServerInFrontOfABuiltIn has an APIService hand the version of a built-in resource to another server for
-// a while. What a migration was told by that server says nothing about the objects of kube-apiserver. So nobody may rely
-// on a record of before, also if nobody has recorded anything in between.
+// a while. What a migration was told by that server says nothing about the objects of kube-apiserver. So nobody may
+// rely on a record of before, also if nobody has recorded anything in between.
 func TestAggregatedServerInFrontOfABuiltIn(t *testing.T) {
 	gv := schema.GroupVersion{Group: deployments.Group, Version: "v1"}
 	const address = "s.ns.svc:443"
