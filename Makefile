@@ -34,6 +34,7 @@ RACED_INTEGRATION  = $(filter-out $(PLAIN) $(shell go list $(ELSEWHERE) $(PLAIN_
 # What is tested without servers: in packages of one goroutine the race detector has nothing to find.
 PLAIN              = $(shell $(WITH_TESTS) ./hack/... ./test/bench ./test/scale/synthetic ./test/chaos/failpoint \
 	./test/chaos/validate ./test/e2e/specs ./test/e2e/suite ./test/integration/framework \
+	./cmd/kubectl-svm/app \
 	$(addprefix ./cmd/kubectl-svm/app/,assess denied history migrate plan preflight report status steer verify) \
 	./cmd/svm-controller-manager/app/options ./pkg/controller/svmigrator/sweep ./pkg/storageversion \
 	$(addprefix ./pkg/,definition features install releases storageversion/documents stored) sigs.k8s.io/svm-api/...)
@@ -94,7 +95,7 @@ unit: unit-raced ## Run the tests that need no servers, with the race detector w
 .PHONY: unit-raced
 unit-raced:
 	@hack/step.sh "unit, raced" $(UNIT) $(RACE) -parallel 4 $(RACED)
-	@hack/step.sh "simulation, raced" $(UNIT) $(RACE) -run 'TestHistories$$' ./test/simulation -histories=30
+	@hack/step.sh "simulation, raced" $(UNIT) $(RACE) -run 'TestHistories$$' ./test/simulation -histories=10
 
 .PHONY: simulation
 simulation: ## Play 20,000 histories of a simulated cluster, and make sure that every mutant is found

@@ -202,8 +202,8 @@ func (a aggregated) unreadBeside(resource schema.GroupResource) []schema.GroupVe
 }
 
 // takes returns the group versions that APIServices hand to aggregated servers although kube-apiserver stores the
-// resource: those that kube-apiserver would serve, at which nobody reaches its objects, and those at which an aggregated
-// server has the resource too. versions are those of kube-apiserver.
+// resource: those that kube-apiserver would serve, at which nobody reaches its objects, and those at which an
+// aggregated server has the resource too. versions are those of kube-apiserver.
 func (a aggregated) takes(resource schema.GroupResource, versions []string) []schema.GroupVersion {
 	return slices.DeleteFunc(a.group(resource.Group), func(gv schema.GroupVersion) bool {
 		_, has := a[gv].Resources[resource]

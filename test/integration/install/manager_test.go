@@ -169,7 +169,7 @@ func (c *cluster) createObjects(t *testing.T) {
 	if _, err := c.Definitions().Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c.kubectl(t, samples.Objects, "create", "-f", "-")
+	c.kubectl(t, samples.Objects, "create", "--validate=false", "-f", "-")
 	framework.Eventually(t, soon, func(ctx context.Context) error {
 		widget := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "sample"},

@@ -22,7 +22,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -81,7 +81,7 @@ func (p *managerProcess) get(t *testing.T, cfg *rest.Config, path string) (int, 
 		tlsConfig.InsecureSkipVerify, tlsConfig.RootCAs = true, nil
 	}
 	client := &http.Client{
-		Transport: &http.Transport{TLSClientConfig: tlsConfig, DisableKeepAlives: true},
+		Transport: &http.Transport{TLSClientConfig: tlsConfig, DisableKeepAlives: true, DisableCompression: true},
 		Timeout:   time.Minute,
 	}
 	url := fmt.Sprintf("https://127.0.0.1:%d%s", p.port, path)
@@ -107,9 +107,19 @@ func (p *managerProcess) get(t *testing.T, cfg *rest.Config, path string) (int, 
 // runs says whether the process reports that it runs the controller.
 func (p *managerProcess) runs(t *testing.T, cp *controlplane.ControlPlane, controller string) bool {
 	t.Helper()
+	return p.gauge(t, cp, "running_managed_controllers", controller)
+}
+
+// gauge says whether the metric is 1 for a name.
+func (p *managerProcess) gauge(t *testing.T, cp *controlplane.ControlPlane, metric, name string) bool {
+	t.Helper()
 	_, body := p.get(t, cp.AdminConfig(), "/metrics")
-	running := `(?m)^running_managed_controllers\{.*name="` + regexp.QuoteMeta(controller) + `".*\} 1$`
-	return regexp.MustCompile(running).MatchString(body)
+	for line := range strings.Lines(body) {
+		if strings.HasPrefix(line, metric+"{") && strings.Contains(line, `name="`+name+`"`) {
+			return strings.HasSuffix(line, "} 1\n")
+		}
+	}
+	return false
 }
 
 // eventually polls until ok says yes, and fails the test with what was awaited when that takes too long. A look may
@@ -154,8 +164,7 @@ func holder(ctx context.Context, c kubernetes.Interface, name string) string {
 // leads says whether the process believes to lead: only a leader runs controllers.
 func (p *managerProcess) leads(t *testing.T, cp *controlplane.ControlPlane) bool {
 	t.Helper()
-	_, body := p.get(t, cp.AdminConfig(), "/metrics")
-	return regexp.MustCompile(`(?m)^leader_election_master_status\{name="svm-controller-manager"\} 1$`).MatchString(body)
+	return p.gauge(t, cp, "leader_election_master_status", "svm-controller-manager")
 }
 
 // part is one of several tests on one control plane.

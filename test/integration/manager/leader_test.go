@@ -18,6 +18,7 @@ package manager
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,13 +35,16 @@ import (
 
 const managerLease = "svm-controller-manager"
 
+// onlyLead has a manager migrate nothing.
+func onlyLead(election []string) []string { return append(slices.Clip(election), "--auto-migrate=-*") }
+
 func testLeadership(t *testing.T, cp *controlplane.ControlPlane) {
 	c := client(t, cp.AdminConfig())
 
 	t.Run("the standby takes over from a leader that was killed", func(t *testing.T) {
-		first := startManager(t, cp, framework.Manager, "killed-leader", framework.QuickElection...)
+		first := startManager(t, cp, framework.Manager, "killed-leader", onlyLead(framework.QuickElection)...)
 		eventually(t, soon, "the first leads and runs its controller", func() bool { return first.runs(t, cp, gcController) })
-		second := startManager(t, cp, framework.Manager, "heir", framework.QuickElection...)
+		second := startManager(t, cp, framework.Manager, "heir", onlyLead(framework.QuickElection)...)
 		eventually(t, soon, "the second is up", func() bool { code, _ := second.get(t, nil, "/readyz"); return code == 200 })
 		if second.leads(t, cp) || second.runs(t, cp, gcController) {
 			t.Fatal("two leaders")
@@ -58,7 +62,7 @@ func testLeadership(t *testing.T, cp *controlplane.ControlPlane) {
 
 	t.Run("a stop hands over at once", func(t *testing.T) {
 		// A lease that is not given back stays for minutes.
-		first := startManager(t, cp, framework.Manager, "stopped-leader", framework.PatientElection...)
+		first := startManager(t, cp, framework.Manager, "stopped-leader", onlyLead(framework.PatientElection)...)
 		eventually(t, soon, "the first leads", func() bool { return first.runs(t, cp, gcController) })
 		framework.StopManager(t, first.Process)
 		if h := holder(t.Context(), c, managerLease); h != "" {

@@ -139,11 +139,11 @@ func startWithWrongCredentials(t *testing.T, cp *controlplane.ControlPlane) *man
 // testOutage wants a standby to stay up and quiet, and a leader to give way, while nothing answers.
 func testOutage(t *testing.T, cp *controlplane.ControlPlane) {
 	server := cp.Servers()[0]
-	leader := startManager(t, cp, framework.Manager, "leader", framework.QuickElection...)
+	leader := startManager(t, cp, framework.Manager, "leader", onlyLead(framework.QuickElection)...)
 	eventually(t, soon, "the first leads", func() bool { return leader.runs(t, cp, gcController) })
 	// It looks so often that a line for each look would be too many.
 	standby := startManager(t, cp, framework.Manager, "standby",
-		append(framework.QuickElection, "--leader-elect-retry-period=500ms")...)
+		append(onlyLead(framework.QuickElection), "--leader-elect-retry-period=500ms")...)
 	eventually(t, soon, "the second is up", func() bool { code, _ := standby.get(t, nil, "/readyz"); return code == 200 })
 
 	quiet, said := "", time.Now()

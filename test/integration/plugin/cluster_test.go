@@ -100,7 +100,7 @@ func (c *cluster) startManager(t *testing.T, pace string) {
 	}
 	c.manager, _ = framework.StartManager(t, c.ControlPlane, framework.Process{
 		Name: "manager", Config: c.Config(framework.ManagerUser, framework.Masters),
-		Args: append([]string{"-v=2", "--settle-period=" + settle.String(),
+		Args: append([]string{"-v=2", "--secure-port=0", "--settle-period=" + settle.String(),
 			"--auto-migrate=" + widgets.String(), pace}, framework.PatientElection...),
 	})
 }

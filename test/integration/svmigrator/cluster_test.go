@@ -90,8 +90,8 @@ func useCluster(t *testing.T, cp *controlplane.ControlPlane, cfg *rest.Config) *
 	return c
 }
 
-// startManager runs the migrator alone, without an election, at the settle period of these tests, and as fast as the
-// pacer lets it. Later arguments take the place of earlier ones.
+// startManager runs the migrator alone, without an election or a port, at the settle period of these tests, and as fast
+// as the pacer lets it. Later arguments take the place of earlier ones.
 func (c *cluster) startManager(t *testing.T, name string, args ...string) *controlplane.Process {
 	t.Helper()
 	return c.startProcess(
@@ -103,7 +103,7 @@ func (c *cluster) startManager(t *testing.T, name string, args ...string) *contr
 func (c *cluster) startProcess(t *testing.T, p framework.Process) *controlplane.Process {
 	t.Helper()
 	p.Args = append([]string{
-		"-v=4", "--controllers=svmigrator", "--leader-elect=false",
+		"-v=4", "--controllers=svmigrator", "--leader-elect=false", "--secure-port=0",
 		"--settle-period=" + settle.String(), "--max-rewrites-per-second=0",
 	}, p.Args...)
 	process, _ := c.StartManager(t, p)

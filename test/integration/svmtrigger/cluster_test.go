@@ -93,8 +93,8 @@ func (c *cluster) mark(t *testing.T) int64 {
 	return response.Header.Revision
 }
 
-// startManager runs the trigger controller alone, without an election, at the settle period of these tests. Later
-// arguments take the place of earlier ones.
+// startManager runs the trigger controller alone, without an election or a port, at the settle period of these tests.
+// Later arguments take the place of earlier ones.
 func (c *cluster) startManager(t *testing.T, name string, args ...string) *controlplane.Process {
 	t.Helper()
 	return c.startManagerAt(t, c.Config(framework.ManagerUser, framework.Masters), name, args...)
@@ -104,7 +104,7 @@ func (c *cluster) startManager(t *testing.T, name string, args ...string) *contr
 func (c *cluster) startManagerAt(t *testing.T, cfg *rest.Config, name string, args ...string) *controlplane.Process {
 	t.Helper()
 	process, _ := c.StartManager(t, framework.Process{Name: name, Config: cfg, Args: append([]string{
-		"-v=4", "--controllers=svmtrigger", "--leader-elect=false", "--settle-period=" + settle.String(),
+		"-v=4", "--controllers=svmtrigger", "--leader-elect=false", "--secure-port=0", "--settle-period=" + settle.String(),
 	}, args...)})
 	return process
 }

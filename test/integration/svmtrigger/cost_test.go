@@ -20,6 +20,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -63,7 +64,12 @@ const (
 func testIdleCost(t *testing.T, c *cluster) {
 	c.defineMany(t)
 	const noMigrations = "--auto-migrate=-*"
-	quick := c.startManager(t, "quick", "--poll-interval="+quickPoll.String(), noMigrations)
+	_, port, err := net.SplitHostPort(framework.FreeAddress(t)) // A port costs requests, too.
+	if err != nil {
+		t.Fatal(err)
+	}
+	quick := c.startManager(t, "quick", "--poll-interval="+quickPoll.String(), noMigrations,
+		"--secure-port="+port)
 	expected := migratable(t, c)
 	framework.Eventually(t, soon, func(context.Context) error { return c.haveStates(expected) })
 
@@ -79,7 +85,7 @@ func testIdleCost(t *testing.T, c *cluster) {
 	framework.StopManager(t, quick)
 
 	warm := time.Now()
-	manager := c.startManager(t, "manager", noMigrations)
+	manager := c.startManager(t, "manager", noMigrations, "--secure-port="+port)
 	framework.During(t, startWindow, func(context.Context) error { return c.nothingDoubted(before, began) })
 	start := c.requestsOf(t, framework.ManagerUser, warm, time.Now())
 	t.Logf("the start of a manager costs %s", describe(start))

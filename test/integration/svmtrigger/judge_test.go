@@ -30,10 +30,10 @@ import (
 )
 
 const (
-	judgeInterval = time.Second
+	judgeInterval = 2 * time.Second
 	// usualGrace is twice as long as the documents of a server that came may be missing before the manager doubts a
 	// state. On a busy machine the manager may be slower than the judge.
-	usualGrace = 120
+	usualGrace = 60
 )
 
 // judge compares all the time what is stored in etcd with what the states say of it.
