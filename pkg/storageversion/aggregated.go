@@ -206,7 +206,7 @@ func (a aggregated) unreadBeside(resource schema.GroupResource) []schema.GroupVe
 // aggregated server has the resource too. versions are those of kube-apiserver.
 func (a aggregated) takes(resource schema.GroupResource, versions []string) []schema.GroupVersion {
 	return slices.DeleteFunc(a.group(resource.Group), func(gv schema.GroupVersion) bool {
-		_, has := a[gv].Resources[resource]
+		has := len(a[gv].Resources[resource].Versions) > 0
 		return !a.handed(gv) || !has && !slices.Contains(versions, gv.Version)
 	})
 }

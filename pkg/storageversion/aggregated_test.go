@@ -172,6 +172,8 @@ func TestAggregatedServerInFrontOfADefinition(t *testing.T) {
 func TestAggregatedServerBesideADefinition(t *testing.T) {
 	v3 := schema.GroupVersion{Group: widgets.Group, Version: "v3"}
 	resources := map[schema.GroupResource]Resource{widgets: {Kind: "Widget", Versions: []string{"v3"}, Hash: "v3="}}
+	others := map[schema.GroupResource]Resource{{Group: widgets.Group, Resource: "gadgets"}: resources[widgets]}
+	had := map[schema.GroupResource]Resource{widgets: {Kind: "Widget", Hash: "v3="}}
 	one, both := []string{widgetV1}, []string{Unknown, widgetV1}
 	for _, test := range []struct {
 		name     string
@@ -180,7 +182,8 @@ func TestAggregatedServerBesideADefinition(t *testing.T) {
 		want     [][]string
 	}{
 		{"it has the resource", AggregatedDocument{Resources: resources}, unseen, [][]string{one, both}},
-		{"it has another one", AggregatedDocument{}, "", [][]string{one}},
+		{"it has another one", AggregatedDocument{Resources: others}, "", [][]string{one}},
+		{"it had the resource", AggregatedDocument{Resources: had}, "", [][]string{one}},
 		{"it is away", AggregatedDocument{Failure: "503"}, "", [][]string{one}},
 	} {
 		s := newStory()

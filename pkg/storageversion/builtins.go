@@ -46,6 +46,7 @@ type builtIns struct {
 type builtIn struct {
 	kind       string
 	versions   []string            // at which every server that serves the resource does, in the last look
+	shown      sets.Set[string]    // all versions at which a server ever served the resource
 	readable   map[Encoding]string // see Observation.Versions
 	migratable bool
 	// lastRead is what the last complete look said, nil if there was none.
@@ -66,7 +67,9 @@ func (b *builtIns) learn(now time.Time) (first []schema.GroupResource) {
 			if !wasKnown {
 				first = append(first, resource)
 				known.readable = versionsByEncoding(resource.Group, r.Kind, usualVersions)
+				known.shown = sets.Set[string]{}
 			}
+			known.shown.Insert(r.Versions...)
 			maps.Copy(known.readable, versionsByEncoding(resource.Group, r.Kind, r.Versions))
 			if !served.Has(resource) {
 				known.kind, known.versions, known.migratable = r.Kind, slices.Clone(r.Versions), false

@@ -189,6 +189,13 @@ func (l *Ledger) SetLook(now time.Time, look Look) Changes {
 	}
 	l.sharing.learn(look)
 	for _, resource := range l.builtIns.learn(now) {
+		if last, seen := l.sightings.last(resource); seen && fromAggregated(last.Evidence) {
+			// The objects are in another storage. Nobody may have recorded the sightings of the other server, and a record from
+			// before it came proves nothing.
+			delete(l.sightings, resource)
+			doubt := Sighting{Evidence: l.servers.evidence()}
+			l.sightings.append(now, resource, doubt.behind(l.aggregated.versions(resource)))
+		}
 		for _, departure := range l.departedUnread {
 			l.sightings.append(now, resource, departure)
 		}
@@ -292,7 +299,7 @@ func (l *Ledger) SetAggregated(now time.Time, gv schema.GroupVersion, document *
 		}
 	}
 	for resource, known := range l.builtIns.resources {
-		if resource.Group == gv.Group && slices.Contains(known.versions, gv.Version) {
+		if resource.Group == gv.Group && known.shown.Has(gv.Version) {
 			resources = resources.Insert(resource)
 		}
 	}
@@ -306,12 +313,6 @@ func (l *Ledger) note(now time.Time, resources resourceSet) Changes {
 			l.builtIns.recordRead(now, resource)
 		}
 		if sighting, complete := l.bestSighting(now, resource); complete {
-			last, seen := l.sightings.last(resource)
-			if seen && fromAggregated(last.Evidence) != fromAggregated(sighting.Evidence) {
-				delete(l.sightings, resource) // The objects are in another storage.
-				// Nobody may have recorded the sightings of the other server. A record from before it came proves nothing.
-				l.sightings.append(now, resource, sighting.behind(l.aggregated.versions(resource)))
-			}
 			l.sightings.append(now, resource, sighting)
 		}
 	}
@@ -327,7 +328,7 @@ func (l *Ledger) bestSighting(now time.Time, resource schema.GroupResource) (sig
 		}
 	case BuiltIn:
 		read, complete := l.builtIns.lastReadOfLiving(resource)
-		taken := l.aggregated.takes(resource, l.builtIns.resources[resource].versions)
+		taken := l.aggregated.takes(resource, sets.List(l.builtIns.resources[resource].shown))
 		if l.published(resource) {
 			// The watch may lag and show what earlier processes published. What documents showed counts as well.
 			return l.publishedSighting(resource, read).behind(taken), true

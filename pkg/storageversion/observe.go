@@ -94,7 +94,7 @@ func (l *Ledger) observeBuiltIn(o *Observation) {
 		o.Primary = l.sharing.primary(o.Resource, stored.Group)
 	}
 	o.CertainFrom = l.looks.certainFrom()
-	o.Problem = l.aggregated.problemOfTaking(o.Resource, known.versions, "Delete the APIService")
+	o.Problem = l.aggregated.problemOfTaking(o.Resource, sets.List(known.shown), "Delete the APIService")
 	if l.published(o.Resource) {
 		o.ReadAt = o.Time
 		return

@@ -155,6 +155,8 @@ func TestAggregatedServerInFrontOfABuiltIn(t *testing.T) {
 		s := newStory()
 		s.servers(true, "a/1")
 		looksAt(s, map[string]Document{"of-a": with}, "a/1")
+		s.servers(true, "a/2") // A server was replaced before.
+		looksAt(s, map[string]Document{"of-a": with}, "a/2")
 		recorded, _ := lastOf(s.Observe(s.now, deployments).Sightings)
 		for i, document := range documents {
 			changed := s.SetAggregated(s.tick(), gv, document)
@@ -162,9 +164,12 @@ func TestAggregatedServerInFrontOfABuiltIn(t *testing.T) {
 				t.Errorf("%s, document %d: nobody hears that nobody reaches the objects: %v", name, i, o.Problem)
 			}
 		}
-		looksAt(s, map[string]Document{"of-a": without}, "a/1")
+		looksAt(s, map[string]Document{"of-a": without}, "a/2")
+		if o := s.Observe(s.now, deployments); o.Class == BuiltIn && o.Problem == nil {
+			t.Errorf("%s: nobody reaches the objects, and the observation is %+v", name, o)
+		}
 		s.SetAggregated(s.tick(), gv, nil)
-		looksAt(s, map[string]Document{"of-a": with}, "a/1")
+		looksAt(s, map[string]Document{"of-a": with}, "a/2")
 		o := s.Observe(s.now, deployments)
 		later, known := SightingsSince(recorded.Evidence, o.Sightings)
 		if !known || !slices.ContainsFunc(later, func(s Sighting) bool { return slices.Contains(s.Writing, Unknown) }) {

@@ -137,6 +137,10 @@ func TestStuckInAnEarlierProcess(t *testing.T) {
 	s.runs.claimResource(run)
 	_ = s.runEnded(ctx, run, errStopped) // It has not come to its objects.
 	wantStuck()
+	s.runs.claimResource(run)
+	run.prepareTask(ctx, Decision{})
+	_ = s.runEnded(ctx, run, errStopped) // It has made no progress.
+	wantStuck()
 }
 
 // silent is an Observer that tells of no change.

@@ -113,6 +113,9 @@ func (r *migrationRun) prepareTask(ctx context.Context, decision Decision) {
 	if m.Begun() {
 		if r.task == nil {
 			r.task = rewrite.NewTask(r.served.Class, positionOf(&m.Status))
+			if r.stuck {
+				r.task.MarkStuck()
+			}
 		}
 		return
 	}

@@ -209,7 +209,9 @@ func (c *Controller) checkServed(
 	switch {
 	case !isMissing:
 		klog.FromContext(ctx).V(4).Info("It is not known whether the resource is served and stored", "err", err)
-		decision.DecideAt = now.Add(maxRetry) // The reason to wait is true in any case.
+		if again := now.Add(maxRetry); decision.DecideAt.IsZero() || again.Before(decision.DecideAt) {
+			decision.DecideAt = again // The reason to wait is true in any case.
+		}
 	case now.Before(waitsUntil) && (missing.Reason == migrationv1alpha1.MigrationReasonResourceNotServed ||
 		missing.Reason == migrationv1alpha1.MigrationReasonInvalidResource):
 		if decision.DecideAt.IsZero() || waitsUntil.Before(decision.DecideAt) { // A deleted definition is decided on earlier.

@@ -82,6 +82,9 @@ func NewTask(class storageversion.Class, from sweep.Position) *Task {
 	return &Task{full: newSweepState(class, from), phase: Rewriting}
 }
 
+// MarkStuck has the task begin as one whose last run, in another process, made no progress.
+func (t *Task) MarkStuck() { t.phase = Stuck }
+
 // Stuck reports whether the last run made no progress. A task that has not begun is not stuck.
 func (t *Task) Stuck() bool { return t != nil && t.phase == Stuck }
 

@@ -45,9 +45,9 @@ type StorageEvidence struct {
 	// +listMapKey=identity
 	// +kubebuilder:validation:MaxItems=256
 	Servers []ServerEvidence `json:"servers,omitempty"`
-	// endpoints are the addresses whose discovery documents were read, each with what the document shows. If the source is
-	// CustomResourceDefinition, they are the versions that an APIService hands to an aggregated server, so that
-	// kube-apiserver does not answer for them.
+	// endpoints are the addresses whose discovery documents were read, each with what the document shows. For resources of
+	// kube-apiserver, an address that begins with /apis/ is a version that an APIService hands to an aggregated server, so
+	// that kube-apiserver does not answer for it.
 	// +optional
 	// +listType=map
 	// +listMapKey=address

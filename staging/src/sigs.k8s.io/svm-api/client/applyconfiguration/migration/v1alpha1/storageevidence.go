@@ -40,9 +40,9 @@ type StorageEvidenceApplyConfiguration struct {
 	CustomResourceDefinition *CustomResourceDefinitionEvidenceApplyConfiguration `json:"customResourceDefinition,omitempty"`
 	// servers are the servers that were alive. If the source names servers, each has what it writes.
 	Servers []ServerEvidenceApplyConfiguration `json:"servers,omitempty"`
-	// endpoints are the addresses whose discovery documents were read, each with what the document shows. If the source is
-	// CustomResourceDefinition, they are the versions that an APIService hands to an aggregated server, so that
-	// kube-apiserver does not answer for them.
+	// endpoints are the addresses whose discovery documents were read, each with what the document shows. For resources of
+	// kube-apiserver, an address that begins with /apis/ is a version that an APIService hands to an aggregated server, so
+	// that kube-apiserver does not answer for it.
 	Endpoints []EndpointEvidenceApplyConfiguration `json:"endpoints,omitempty"`
 }
 
