@@ -51,9 +51,9 @@ func (e *environment) runningInTree(ctx context.Context, resource schema.GroupRe
 	case documents.IsNotServed(err):
 		return ""
 	case err != nil:
-		e.inTree.Failed(ctx, "unlisted "+string(apierrors.ReasonForError(err)), "The migrations of kube-controller-manager cannot be "+
-			"listed, so the migrator does not wait for them. Allow it to list them, or delete those that nobody can read",
-			"resource", inTreeResource, "err", err)
+		e.inTree.Failed(ctx, "unlisted "+string(apierrors.ReasonForError(err)), "The migrations of "+
+			"kube-controller-manager cannot be listed, so the migrator does not wait for them. Allow it to list them, or "+
+			"delete those that nobody can read", "resource", inTreeResource, "err", err)
 		return ""
 	}
 	e.inTree.Succeeded(ctx, "Migrations of kube-controller-manager can be listed")
