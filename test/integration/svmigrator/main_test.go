@@ -42,6 +42,7 @@ func TestMigrator(t *testing.T) {
 		)},
 		{Name: "Asked", Servers: 1, Run: onOne(
 			part{"Asked", testAsked}, part{"TurnsOfEvents", testTurnsOfEvents}, part{"TakenVersion", testTakenVersion},
+			part{"TakenBuiltIn", testTakenBuiltIn},
 		)},
 		{Name: "People", Servers: 1, Run: onOne(
 			part{"MadeByHand", testMadeByHand},
