@@ -197,6 +197,24 @@ func LostFields(crd *apiextensionsv1.CustomResourceDefinition) map[string][]stri
 	return all
 }
 
+// NarrowedFields returns the fields of each version of a definition that the schema of the same version in another
+// definition drops or changes. API servers do so when they read an object from etcd, before anybody converts it.
+func NarrowedFields(from, to *apiextensionsv1.CustomResourceDefinition) map[string][]string {
+	all := map[string][]string{}
+	for _, before := range from.Spec.Versions {
+		for _, after := range to.Spec.Versions {
+			schema := structural(to, after)
+			if before.Name != after.Name || schema == nil {
+				continue
+			}
+			was := cmp.Or(structural(from, before), anything).DeepCopy()
+			was.Nullable, was.XEmbeddedResource, schema.XEmbeddedResource = false, true, true
+			all[before.Name] = lost(was, schema, "")
+		}
+	}
+	return all
+}
+
 // lost returns the paths of what the schema from allows, and the schema to may drop or change.
 func lost(from, to *structuralschema.Structural, path string) (paths []string) {
 	bare := &structuralschema.Structural{Generic: structuralschema.Generic{Nullable: true}}

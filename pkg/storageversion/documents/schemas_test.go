@@ -18,6 +18,7 @@ package documents
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -25,6 +26,34 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
 )
+
+func TestNarrowedFields(t *testing.T) {
+	definition := func(properties string) *apiextensionsv1.CustomResourceDefinition {
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := yaml.Unmarshal([]byte(`spec: {versions: [{name: v1, storage: true`+properties+`}]}`), crd); err != nil {
+			t.Fatal(err)
+		}
+		return crd
+	}
+	const schema = `, schema: {openAPIV3Schema: {type: object, `
+	both, one := schema+`properties: {a: {type: string}, b: {type: string}}}}`, schema+`properties: {a: {type: string}}}}`
+	open := schema + `x-kubernetes-preserve-unknown-fields: true}}`
+	for _, test := range []struct {
+		name, from, to string
+		want           []string
+	}{
+		{"a field is removed", both, one, []string{".b"}},
+		{"a field is added", one, both, nil},
+		{"unknown fields are not kept any more", open, one, []string{".*"}},
+		{"there was no schema", "", one, []string{".*"}},
+		{"unknown fields are kept now", one, open, nil},
+		{"there is no schema any more", one, "", nil},
+	} {
+		if got := NarrowedFields(definition(test.from), definition(test.to))["v1"]; !slices.Equal(got, test.want) {
+			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
+	}
+}
 
 func TestLostFields(t *testing.T) {
 	const definition = `

@@ -18,6 +18,7 @@ package svmigrator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -111,8 +112,15 @@ func testRetryBesidePerson(t *testing.T, c *keyRing) {
 // testLastWritesBesideTrigger restarts the server with another key. The migration of a person waits for writes that the
 // server accepted before it ended. One of the trigger need not wait, and must not end that of the person.
 func testLastWritesBesideTrigger(t *testing.T, c *keyRing) {
-	c.startManager(t, "patient-manager", "--controllers=*", "--auto-migrate=-*", "--settle-period="+keySettle.String())
+	manager := c.startManager(t, "patient-manager", "--controllers=*", "--auto-migrate=-*",
+		"--settle-period="+keySettle.String())
 	c.reachesAgreement(t)
+	framework.Eventually(t, soon, func(context.Context) error { // The state may be that of an earlier manager.
+		if !strings.Contains(manager.Log(), "Read the discovery documents of an API server") {
+			return errors.New("the manager has not asked the server that is about to end")
+		}
+		return nil
+	})
 	// After one that failed because of denied objects, one of the trigger would rewrite only these.
 	if err := c.Migrations().DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)

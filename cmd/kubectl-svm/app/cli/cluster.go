@@ -56,18 +56,27 @@ func (c *Clients) Read(ctx context.Context) (*Cluster, error) {
 	if err := c.CheckDefinitions(ctx); err != nil {
 		return nil, err
 	}
-	states, err := c.Migration.StorageStates().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("listing StorageStates: %w", Explain(err))
+	cluster := &Cluster{Catalog: catalog}
+	if err := c.ReadStates(ctx, cluster); err != nil {
+		return nil, err
 	}
-	migrations, err := c.Migration.StorageVersionMigrations().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("listing StorageVersionMigrations: %w", Explain(err))
-	}
-	cluster := &Cluster{Catalog: catalog, States: states.Items, Migrations: migrations.Items}
 	c.MarkUnstored(ctx, cluster)
 	cluster.addNamed()
 	return cluster, nil
+}
+
+// ReadStates reads the StorageStates and the migrations as etcd has them now.
+func (c *Clients) ReadStates(ctx context.Context, cluster *Cluster) error {
+	states, err := c.Migration.StorageStates().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing StorageStates: %w", Explain(err))
+	}
+	migrations, err := c.Migration.StorageVersionMigrations().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing StorageVersionMigrations: %w", Explain(err))
+	}
+	cluster.States, cluster.Migrations = states.Items, migrations.Items
+	return nil
 }
 
 // addNamed adds to the catalog the resources that only StorageStates or migrations name.

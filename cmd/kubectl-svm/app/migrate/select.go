@@ -83,8 +83,13 @@ func (o *Options) warn(ctx context.Context, cluster *cli.Cluster, resources []sc
 	}
 	for i := range cluster.Migrations {
 		m := &cluster.Migrations[i]
-		if !m.Finished() && slices.Contains(resources, m.GroupResource()) {
-			o.Notef("Warning: the migration %s of %s has not ended. The new one waits for it.", m.Name, m.GroupResource())
+		if m.Finished() || !slices.Contains(resources, m.GroupResource()) {
+			continue
 		}
+		then := "One of them waits for the other"
+		if m.Spec.Suspend {
+			then = "It is suspended, so the new one does not wait for it"
+		}
+		o.Notef("Warning: the migration %s of %s has not ended. %s.", m.Name, m.GroupResource(), then)
 	}
 }

@@ -101,6 +101,9 @@ func (o *Options) changeOf(ctx context.Context, object *unstructured.Unstructure
 	if change.Live == nil {
 		return change, ctx.Err() // There are no objects yet.
 	}
+	if change.Narrowed, err = o.narrowed(ctx, &crd); err != nil {
+		return Change{}, err
+	}
 	if change.Webhook, err = o.checkWebhook(ctx, file); err != nil {
 		return Change{}, err
 	}
@@ -108,6 +111,25 @@ func (o *Options) changeOf(ctx context.Context, object *unstructured.Unstructure
 		change.ManagedFields, change.Uncounted = o.countManagedFields(ctx, *change.Live)
 	}
 	return change, ctx.Err()
+}
+
+// narrowed returns the fields that the schemas of a definition lack, and those of the current definition have.
+func (o *Options) narrowed(
+	ctx context.Context, file *apiextensionsv1.CustomResourceDefinition,
+) (map[string][]string, error) {
+	definitions := documents.DefinitionsV1.WithResource("customresourcedefinitions")
+	live, err := o.Clients.Dynamic.Resource(definitions).Get(ctx, file.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil // It was deleted a moment ago.
+	}
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if err == nil {
+		err = runtime.DefaultUnstructuredConverter.FromUnstructured(live.Object, crd)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the current CustomResourceDefinition %q: %w", file.Name, cli.Explain(err))
+	}
+	return documents.NarrowedFields(crd, file), nil
 }
 
 // dryRun applies a definition without storing it. It returns why the API server refuses it, or nothing. It applies on

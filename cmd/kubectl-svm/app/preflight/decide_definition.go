@@ -38,6 +38,8 @@ type Change struct {
 	File *documents.Definition
 	// Lost are the fields of each version of the file that API servers drop when they store an object.
 	Lost map[string][]string
+	// Narrowed are the fields of each version of the current definition that the same version of the file lacks.
+	Narrowed map[string][]string
 	// Refusal is the API server's answer to a dry run of the file. It is empty if the API server would take it.
 	Refusal string
 	// Webhook is what is wrong with the conversion webhook of the file, if anything.
@@ -99,6 +101,7 @@ func decideChange(in Change) Findings {
 			"other version does not have. %s", advice)
 	}
 	found.aboutLost(in)
+	found.aboutNarrowed(in)
 	for _, v := range in.Live.Spec.Versions {
 		if !in.File.Has(v.Name) {
 			found.aboutDrop(in, v.Name)
@@ -149,20 +152,48 @@ func (fs *Findings) aboutLost(in Change) {
 			continue
 		}
 		level, when := Warning, "Clients that write at "+version+" lose them"
-		stored := version == in.Live.StorageVersion() || slices.Contains(in.Live.Status.StoredVersions, version) ||
-			in.Live.Has(version) && in.State != nil && in.mayBeStored(version)
-		if stored && !in.storedOnlyAs(will) {
+		if in.storedAs(version) && !in.storedOnlyAs(will) {
 			level, when = Error, "Objects may be stored as "+version+": each write drops these fields of them for good. The "+
 				"manager does not rewrite an object that has such fields while "+version+" is served"
 		}
-		named := strings.Join(fields[:min(len(fields), mostFields)], ", ")
-		if more := len(fields) - mostFields; more > 0 {
-			named += fmt.Sprintf(" and %d more", more)
-		}
 		fs.add(level, CodeFieldsDropped, in.File.Resource().String(), "the storage version %s lacks fields of %s, and no "+
 			"webhook converts: %s. %s. Add the fields to %s, let its schema keep unknown fields, or convert by a webhook",
-			will, version, named, when, will)
+			will, version, namesOf(fields), when, will)
 	}
+}
+
+// aboutNarrowed adds which fields objects lose because the version in which they are stored lacks them in the file. If
+// the storage version changes, the manager writes all objects.
+func (fs *Findings) aboutNarrowed(in Change) {
+	was, will := in.Live.StorageVersion(), in.File.StorageVersion()
+	for _, version := range slices.Sorted(maps.Keys(in.Narrowed)) {
+		fields := in.Narrowed[version]
+		if len(fields) == 0 || !in.storedAs(version) || version != was && in.storedOnlyAs(was) {
+			continue
+		}
+		level, when := Warning, "Each write of an object drops them for good"
+		if was != will {
+			level, when = Error, "The migration to "+will+" drops them of all objects for good"
+		}
+		fs.add(level, CodeFieldsDropped, in.File.Resource().String(), "objects may be stored as %s, and the schema of %s in "+
+			"the file lacks fields that it has now: %s. %s. Keep them in the schema, or copy what is in them before",
+			version, version, namesOf(fields), when)
+	}
+}
+
+// namesOf names the first fields.
+func namesOf(fields []string) string {
+	named := strings.Join(fields[:min(len(fields), mostFields)], ", ")
+	if more := len(fields) - mostFields; more > 0 {
+		named += fmt.Sprintf(" and %d more", more)
+	}
+	return named
+}
+
+// storedAs reports whether objects may be stored in a version, as far as the definition and the StorageState know.
+func (in *Change) storedAs(version string) bool {
+	return version == in.Live.StorageVersion() || slices.Contains(in.Live.Status.StoredVersions, version) ||
+		in.Live.Has(version) && in.State != nil && in.mayBeStored(version)
 }
 
 // storedOnlyAs reports whether the StorageState proves that every object is stored in a version.

@@ -148,6 +148,15 @@ func TestChange(t *testing.T) {
 			Live:  widgets([]string{"v1"}, "v1"),
 			State: ptr.To(state("Widget", "widgets.example.com", "example.com/v1", migrationv1alpha1.Unknown)),
 			Lost:  map[string][]string{"v2": {".spec.password"}}}, []string{"WARNING FieldsDropped widgets.example.com"}},
+		{"the stored version loses a field, and all objects are migrated", Change{File: widgets(nil, "v2", "v1"),
+			Live: widgets([]string{"v1"}, "v1"), Narrowed: map[string][]string{"v1": {".spec.password"}}}, []string{
+			"ERROR FieldsDropped widgets.example.com", "INFO StorageVersionChanges widgets.example.com"}},
+		{"the stored version loses a field", Change{File: widgets(nil, "v1"),
+			Live: widgets([]string{"v1"}, "v1"), Narrowed: map[string][]string{"v1": {".spec.password"}}}, []string{
+			"WARNING FieldsDropped widgets.example.com"}},
+		{"a version loses a field in which nothing is stored", Change{File: widgets(nil, "v1", "v1alpha1"),
+			Live:     widgets([]string{"v1"}, "v1", "v1alpha1"),
+			Narrowed: map[string][]string{"v1": nil, "v1alpha1": {".spec.password"}}}, nil},
 		{"conversion is removed", Change{File: widgets(nil, "v1", "v1alpha1"), Live: converted},
 			[]string{"ERROR ConversionRemoved widgets.example.com"}},
 		{"conversion is removed, and objects are old", Change{File: widgets(nil, "v1", "v1alpha1"), Live: converted,

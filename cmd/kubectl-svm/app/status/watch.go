@@ -58,8 +58,11 @@ func (o *Options) watch(ctx context.Context, cluster *cli.Cluster, report *Repor
 			return false, fmt.Errorf("resources were added or removed since the command began: %w", err)
 		}
 		looked := o.report(reading, cluster, resources)
-		if looked.Safe { // A definition may have changed since they were read.
+		if looked.Safe { // A definition may have changed since they were read, and a watch may be late.
 			o.Clients.ReadDefinitions(reading, cluster)
+			if err := o.Clients.ReadStates(reading, cluster); err != nil {
+				return false, nil // The next look tries again.
+			}
 			looked = o.report(reading, cluster, resources)
 		}
 		if ctx.Err() != nil {

@@ -71,3 +71,44 @@ func TestSilentRead(t *testing.T) {
 		}
 	})
 }
+
+// undefined is an API server without definitions.
+type undefined struct{ metadata.Getter }
+
+func (undefined) Resource(schema.GroupVersionResource) metadata.Getter { return undefined{} }
+
+func (undefined) List(context.Context, metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	return &metav1.PartialObjectMetadataList{}, nil
+}
+
+// TestWatchThatIsLate has a watch show a state that a manager has just confirmed, when etcd has another one. Nothing is
+// known to be safe until a list shows it, too.
+func TestWatchThatIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		confirmed, old := state(t, "widgets.example.com", "", "OnlyCurrentEncodingPersisted", "", ""), metav1.Time{}
+		confirmed.Status.LastHeartbeatTime = metav1.Now()
+		began, lateFor := time.Now(), 20*time.Second
+		kube, client := kubefake.NewClientset(), fake.NewClientset(&confirmed)
+		client.PrependReactor("list", "storagestates", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if passed := time.Since(began); passed == 0 || passed >= lateFor {
+				return false, nil, nil // The first list is that of the watch.
+			}
+			other := *confirmed.DeepCopy()
+			other.Status.LastHeartbeatTime = old
+			return true, &migrationv1alpha1.StorageStateList{Items: []migrationv1alpha1.StorageState{other}}, nil
+		})
+		o := &Options{NamedOptions: cli.NamedOptions{
+			Env: &cli.Env{IOStreams: genericiooptions.NewTestIOStreamsDiscard(), Clock: clock.RealClock{}},
+			Clients: &cli.Clients{
+				Migration: client.MigrationV1alpha1(), Kube: kube, Discovery: kube.Discovery(), Metadata: undefined{},
+			},
+		}}
+		cluster := &cli.Cluster{Catalog: &cli.Catalog{}, States: []migrationv1alpha1.StorageState{confirmed}}
+		err := o.watch(ctx, cluster, &Report{})
+		if ended := time.Since(began); err != nil || ended < lateFor {
+			t.Errorf("it ended after %v with the error %v", ended, err)
+		}
+	})
+}
