@@ -198,7 +198,8 @@ func LostFields(crd *apiextensionsv1.CustomResourceDefinition) map[string][]stri
 }
 
 // NarrowedFields returns the fields of each version of a definition that the schema of the same version in another
-// definition drops or changes. API servers do so when they read an object from etcd, before anybody converts it.
+// definition drops. API servers do so when they read an object from etcd, before anybody converts it. That null may not
+// be a value any more does not count.
 func NarrowedFields(from, to *apiextensionsv1.CustomResourceDefinition) map[string][]string {
 	all := map[string][]string{}
 	for _, before := range from.Spec.Versions {
@@ -208,7 +209,12 @@ func NarrowedFields(from, to *apiextensionsv1.CustomResourceDefinition) map[stri
 				continue
 			}
 			was := cmp.Or(structural(from, before), anything).DeepCopy()
-			was.Nullable, was.XEmbeddedResource, schema.XEmbeddedResource = false, true, true
+			was.XEmbeddedResource, schema.XEmbeddedResource = true, true
+			nullable := structuralschema.Visitor{Structural: func(s *structuralschema.Structural) bool {
+				s.Nullable = true
+				return true
+			}}
+			nullable.Visit(schema)
 			all[before.Name] = lost(was, schema, "")
 		}
 	}
@@ -223,7 +229,7 @@ func lost(from, to *structuralschema.Structural, path string) (paths []string) {
 		return []string{path}
 	}
 	for _, name := range slices.Sorted(maps.Keys(from.Properties)) {
-		if from.XEmbeddedResource && slices.Contains([]string{"apiVersion", "kind", "metadata"}, name) {
+		if from.XEmbeddedResource && slices.Contains(ofEveryObject, name) {
 			continue
 		}
 		field := from.Properties[name]
@@ -240,6 +246,9 @@ func lost(from, to *structuralschema.Structural, path string) (paths []string) {
 	}
 	return append(paths, lostUnnamed(from, to, path)...)
 }
+
+// ofEveryObject are fields that each object keeps, whatever its schema says.
+var ofEveryObject = []string{"apiVersion", "kind", "metadata"}
 
 // anything is the schema of a value that no schema describes.
 var anything = &structuralschema.Structural{
@@ -260,6 +269,9 @@ func lostUnnamed(from, to *structuralschema.Structural, path string) (paths []st
 		return []string{path + ".*"}
 	}
 	for _, name := range slices.Sorted(maps.Keys(to.Properties)) {
+		if from.XEmbeddedResource && slices.Contains(ofEveryObject, name) {
+			continue
+		}
 		if _, named := from.Properties[name]; !named {
 			field := to.Properties[name]
 			paths = append(paths, lost(unnamed, &field, path+"."+name)...)

@@ -48,6 +48,9 @@ func TestNarrowedFields(t *testing.T) {
 		{"there was no schema", "", one, []string{".*"}},
 		{"unknown fields are kept now", one, open, nil},
 		{"there is no schema any more", one, "", nil},
+		{"fields are named, and others kept", open, schema + `x-kubernetes-preserve-unknown-fields: true, properties: {
+			metadata: {type: object}, kind: {type: string}, spec: {x-kubernetes-preserve-unknown-fields: true}}}}`, nil},
+		{"null is not allowed any more", schema + `properties: {a: {type: string, nullable: true}}}}`, one, nil},
 	} {
 		if got := NarrowedFields(definition(test.from), definition(test.to))["v1"]; !slices.Equal(got, test.want) {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)

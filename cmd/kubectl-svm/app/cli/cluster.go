@@ -61,7 +61,7 @@ func (c *Clients) Read(ctx context.Context) (*Cluster, error) {
 		return nil, err
 	}
 	c.MarkUnstored(ctx, cluster)
-	cluster.addNamed()
+	cluster.AddNamed()
 	return cluster, nil
 }
 
@@ -79,8 +79,8 @@ func (c *Clients) ReadStates(ctx context.Context, cluster *Cluster) error {
 	return nil
 }
 
-// addNamed adds to the catalog the resources that only StorageStates or migrations name.
-func (c *Cluster) addNamed() {
+// AddNamed adds to the catalog the resources that only StorageStates or migrations name.
+func (c *Cluster) AddNamed() {
 	var ended []schema.GroupResource
 	needed := sets.New[schema.GroupResource]()
 	for i := range c.States {

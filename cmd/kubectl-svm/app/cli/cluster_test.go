@@ -43,7 +43,7 @@ func TestManyStates(t *testing.T) {
 	}
 	allocations := testing.AllocsPerRun(1, func() {
 		cluster.Catalog = &Catalog{}
-		cluster.addNamed()
+		cluster.AddNamed()
 	})
 	if got := len(cluster.Catalog.Resources()); got != states {
 		t.Errorf("the catalog has %d resources, want %d", got, states)
@@ -65,7 +65,7 @@ func TestResolveMigrations(t *testing.T) {
 		migration.CreationTimestamp.Time = time.Unix(int64(i), 0)
 		cluster.Migrations = append(cluster.Migrations, migration)
 	}
-	cluster.addNamed()
+	cluster.AddNamed()
 	for name, want := range map[string]string{
 		"old":     "old ",
 		"secrets": "widgets new secrets old ",
@@ -113,7 +113,7 @@ func TestGone(t *testing.T) {
 		},
 	}
 	cluster.Catalog.Incomplete = away
-	cluster.addNamed()
+	cluster.AddNamed()
 	for name, want := range map[string]string{
 		"all": "events, events.events.k8s.io, gears.waits.example.com, ghosts.away.example.com, relics.kept.example.com, " +
 			"secrets, widgets.example.com",
@@ -143,7 +143,7 @@ func TestGone(t *testing.T) {
 		t.Errorf("it has no StorageState because of %v", err)
 	}
 	cluster.Migrations = append(cluster.Migrations, migration("new", "example.com", "gadgets", false))
-	if cluster.addNamed(); cluster.Catalog.Gone(gadgets) {
+	if cluster.AddNamed(); cluster.Catalog.Gone(gadgets) {
 		t.Error("a migration waits for it")
 	}
 }

@@ -152,5 +152,5 @@ func (w *Watched) Update(cluster *Cluster) {
 	for _, object := range w.migrations.List() {
 		cluster.Migrations = append(cluster.Migrations, *object.(*migrationv1alpha1.StorageVersionMigration))
 	}
-	cluster.addNamed()
+	cluster.AddNamed()
 }

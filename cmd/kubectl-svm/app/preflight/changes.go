@@ -95,13 +95,15 @@ func (o *Options) changeOf(ctx context.Context, object *unstructured.Unstructure
 		return Change{}, fmt.Errorf("reading CustomResourceDefinition %q: %w", object.GetName(), err)
 	}
 	change.Lost = documents.LostFields(&crd)
-	if change.Refusal, err = o.dryRun(ctx, object); err != nil {
+	applied, refusal, err := o.dryRun(ctx, object)
+	if err != nil {
 		return Change{}, err
 	}
+	change.Refusal = refusal
 	if change.Live == nil {
 		return change, ctx.Err() // There are no objects yet.
 	}
-	if change.Narrowed, err = o.narrowed(ctx, &crd); err != nil {
+	if change.Narrowed, err = o.narrowed(ctx, cmp.Or(applied, object)); err != nil {
 		return Change{}, err
 	}
 	if change.Webhook, err = o.checkWebhook(ctx, file); err != nil {
@@ -114,43 +116,44 @@ func (o *Options) changeOf(ctx context.Context, object *unstructured.Unstructure
 }
 
 // narrowed returns the fields that the schemas of a definition lack, and those of the current definition have.
-func (o *Options) narrowed(
-	ctx context.Context, file *apiextensionsv1.CustomResourceDefinition,
-) (map[string][]string, error) {
+func (o *Options) narrowed(ctx context.Context, after *unstructured.Unstructured) (map[string][]string, error) {
 	definitions := documents.DefinitionsV1.WithResource("customresourcedefinitions")
-	live, err := o.Clients.Dynamic.Resource(definitions).Get(ctx, file.Name, metav1.GetOptions{})
+	live, err := o.Clients.Dynamic.Resource(definitions).Get(ctx, after.GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil // It was deleted a moment ago.
 	}
-	crd := &apiextensionsv1.CustomResourceDefinition{}
+	var from, to apiextensionsv1.CustomResourceDefinition
 	if err == nil {
-		err = runtime.DefaultUnstructuredConverter.FromUnstructured(live.Object, crd)
+		err = errors.Join(runtime.DefaultUnstructuredConverter.FromUnstructured(live.Object, &from),
+			runtime.DefaultUnstructuredConverter.FromUnstructured(after.Object, &to))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the current CustomResourceDefinition %q: %w", file.Name, cli.Explain(err))
+		return nil, fmt.Errorf("comparing CustomResourceDefinition %q: %w", after.GetName(), cli.Explain(err))
 	}
-	return documents.NarrowedFields(crd, file), nil
+	return documents.NarrowedFields(&from, &to), nil
 }
 
-// dryRun applies a definition without storing it. It returns why the API server refuses it, or nothing. It applies on
+// dryRun applies a definition without storing it. It returns the result, or why the API server refuses it. It applies on
 // the server, so what other managers own stays, for example the certificates that cert-manager injects.
-func (o *Options) dryRun(ctx context.Context, object *unstructured.Unstructured) (refusal string, err error) {
+func (o *Options) dryRun(
+	ctx context.Context, object *unstructured.Unstructured,
+) (result *unstructured.Unstructured, refusal string, err error) {
 	gvr := object.GroupVersionKind().GroupVersion().WithResource("customresourcedefinitions")
 	applied := object.DeepCopy()
 	unstructured.RemoveNestedField(applied.Object, "status")
 	unstructured.RemoveNestedField(applied.Object, "metadata", "managedFields")
-	_, err = o.Clients.Dynamic.Resource(gvr).Apply(ctx, object.GetName(), applied, metav1.ApplyOptions{
+	result, err = o.Clients.Dynamic.Resource(gvr).Apply(ctx, object.GetName(), applied, metav1.ApplyOptions{
 		DryRun: []string{metav1.DryRunAll}, Force: true, FieldManager: dryRunManager,
 	})
 	switch {
 	case apierrors.IsNotFound(err):
-		return fmt.Sprintf("it does not serve %s", gvr.GroupVersion()), nil
+		return nil, fmt.Sprintf("it does not serve %s", gvr.GroupVersion()), nil
 	case refuses(err):
-		return err.Error(), nil
+		return nil, err.Error(), nil
 	case err != nil:
-		return "", fmt.Errorf("dry run of CustomResourceDefinition %q: %w", object.GetName(), cli.Explain(err))
+		return nil, "", fmt.Errorf("dry run of CustomResourceDefinition %q: %w", object.GetName(), cli.Explain(err))
 	}
-	return "", nil
+	return result, "", nil
 }
 
 // refuses reports whether an API server refuses a definition. Admission may answer with any code of 4xx, also with that

@@ -162,8 +162,8 @@ func (fs *Findings) aboutLost(in Change) {
 	}
 }
 
-// aboutNarrowed adds which fields objects lose because the version in which they are stored lacks them in the file. If
-// the storage version changes, the manager writes all objects.
+// aboutNarrowed adds which fields objects lose because the version in which they are stored lacks them in the file. The
+// manager writes all objects if the storage version changes, or if some may be stored in another one.
 func (fs *Findings) aboutNarrowed(in Change) {
 	was, will := in.Live.StorageVersion(), in.File.StorageVersion()
 	for _, version := range slices.Sorted(maps.Keys(in.Narrowed)) {
@@ -172,7 +172,7 @@ func (fs *Findings) aboutNarrowed(in Change) {
 			continue
 		}
 		level, when := Warning, "Each write of an object drops them for good"
-		if was != will {
+		if was != will || version != will {
 			level, when = Error, "The migration to "+will+" drops them of all objects for good"
 		}
 		fs.add(level, CodeFieldsDropped, in.File.Resource().String(), "objects may be stored as %s, and the schema of %s in "+

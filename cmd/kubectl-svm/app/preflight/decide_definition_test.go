@@ -154,6 +154,10 @@ func TestChange(t *testing.T) {
 		{"the stored version loses a field", Change{File: widgets(nil, "v1"),
 			Live: widgets([]string{"v1"}, "v1"), Narrowed: map[string][]string{"v1": {".spec.password"}}}, []string{
 			"WARNING FieldsDropped widgets.example.com"}},
+		{"a version loses a field in which old objects are stored", Change{File: widgets(nil, "v1", "v1alpha1"),
+			Live:     widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1"),
+			Narrowed: map[string][]string{"v1alpha1": {".spec.password"}}}, []string{
+			"ERROR FieldsDropped widgets.example.com"}},
 		{"a version loses a field in which nothing is stored", Change{File: widgets(nil, "v1", "v1alpha1"),
 			Live:     widgets([]string{"v1"}, "v1", "v1alpha1"),
 			Narrowed: map[string][]string{"v1": nil, "v1alpha1": {".spec.password"}}}, nil},

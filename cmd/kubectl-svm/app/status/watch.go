@@ -58,12 +58,10 @@ func (o *Options) watch(ctx context.Context, cluster *cli.Cluster, report *Repor
 			return false, fmt.Errorf("resources were added or removed since the command began: %w", err)
 		}
 		looked := o.report(reading, cluster, resources)
-		if looked.Safe { // A definition may have changed since they were read, and a watch may be late.
-			o.Clients.ReadDefinitions(reading, cluster)
-			if err := o.Clients.ReadStates(reading, cluster); err != nil {
-				return false, nil // The next look tries again.
+		if looked.Safe {
+			if looked, err = o.confirm(reading, cluster); err != nil {
+				return false, err
 			}
-			looked = o.report(reading, cluster, resources)
 		}
 		if ctx.Err() != nil {
 			return false, ctx.Err() // The manager may have been left out.
@@ -83,6 +81,22 @@ func (o *Options) watch(ctx context.Context, cluster *cli.Cluster, report *Repor
 	}
 	o.conclude(report)
 	return nil
+}
+
+// confirm makes a report from what is read now: a watch may be late, and a definition may have changed.
+func (o *Options) confirm(ctx context.Context, cluster *cli.Cluster) (*Report, error) {
+	unread := o.Clients.ReadStates(ctx, cluster)
+	cluster.AddNamed()
+	resources, err := o.Selected(cluster)
+	if err != nil {
+		return nil, fmt.Errorf("resources were added or removed since the command began: %w", err)
+	}
+	o.Clients.ReadDefinitions(ctx, cluster)
+	report := o.report(ctx, cluster, resources)
+	if unread != nil {
+		report.Safe, report.Summary = false, "Not known to be safe: "+unread.Error()
+	}
+	return report, nil
 }
 
 // reportChanges prints a line for each resource that has changed since it was last printed. At first it prints none,
