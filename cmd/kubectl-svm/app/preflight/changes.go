@@ -133,8 +133,8 @@ func (o *Options) narrowed(ctx context.Context, after *unstructured.Unstructured
 	return documents.NarrowedFields(&from, &to), nil
 }
 
-// dryRun applies a definition without storing it. It returns the result, or why the API server refuses it. It applies on
-// the server, so what other managers own stays, for example the certificates that cert-manager injects.
+// dryRun applies a definition without storing it. It returns the result, or why the API server refuses it. It applies
+// on the server, so what other managers own stays, for example the certificates that cert-manager injects.
 func (o *Options) dryRun(
 	ctx context.Context, object *unstructured.Unstructured,
 ) (result *unstructured.Unstructured, refusal string, err error) {
