@@ -317,7 +317,8 @@ func (c *cluster) deny(t *testing.T, gr schema.GroupResource, name string) {
 	})
 }
 
-// testFile is about a definition that drops a stored version, and whose conversion webhook does not exist.
+// testFile is about a definition that drops a stored version, whose conversion webhook does not exist, or whose stored
+// version loses fields.
 func testFile(t *testing.T, c *cluster) {
 	gr := c.define(t, "crates", "Crate", 3)
 	manifest := func(storage string, versions ...string) map[string]any {
@@ -355,6 +356,13 @@ func testFile(t *testing.T, c *cluster) {
 	}
 	c.finds(t, notSafe, text(converted), []string{"ERROR ConversionWebhookMissing crates.example.com"}, "--file=-")
 	c.finds(t, done, "kind: ConfigMap\napiVersion: v1\n", []string{"WARNING NoDefinitions"}, "--file=-")
+	narrowed := manifest("v1", "v1alpha1", "v1")
+	for _, version := range narrowed["spec"].(map[string]any)["versions"].([]any) {
+		if version := version.(map[string]any); version["name"] == "v1alpha1" {
+			version["schema"] = map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}}
+		}
+	}
+	c.finds(t, notSafe, text(narrowed), []string{"ERROR FieldsDropped crates.example.com"}, "--file=-")
 
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "crates.yaml"), []byte(dropped), 0o600); err != nil {
