@@ -48,7 +48,7 @@ const (
 func (e *environment) runningInTree(ctx context.Context, resource schema.GroupResource) string {
 	list, err := e.listInTree(ctx)
 	switch {
-	case documents.IsNotServed(err):
+	case documents.IsNotServed(err), ctx.Err() != nil: // A run that must stop says nothing about them.
 		return ""
 	case err != nil:
 		e.inTree.Failed(ctx, "unlisted "+string(apierrors.ReasonForError(err)), "The migrations of "+

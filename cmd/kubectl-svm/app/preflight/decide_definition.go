@@ -173,7 +173,7 @@ func (fs *Findings) aboutNarrowed(in Change) {
 		}
 		level, when := Warning, "Each write of an object drops them for good"
 		if was != will || version != will {
-			level, when = Error, "The migration to "+will+" drops them of all objects for good"
+			level, when = Error, "The migration to "+will+" drops them for good"
 		}
 		fs.add(level, CodeFieldsDropped, in.File.Resource().String(), "objects may be stored as %s, and the schema of %s in "+
 			"the file lacks fields that it has now: %s. %s. Keep them in the schema, or copy what is in them before",
