@@ -114,13 +114,13 @@ func testRetryBesidePerson(t *testing.T, c *keyRing) {
 func testLastWritesBesideTrigger(t *testing.T, c *keyRing) {
 	manager := c.startManager(t, "patient-manager", "--controllers=*", "--auto-migrate=-*",
 		"--settle-period="+keySettle.String())
-	c.reachesAgreement(t)
 	framework.Eventually(t, soon, func(context.Context) error { // The state may be that of an earlier manager.
 		if !strings.Contains(manager.Log(), "Read the discovery documents of an API server") {
 			return errors.New("the manager has not asked the server that is about to end")
 		}
 		return nil
 	})
+	before := c.awaitState(t, agreed).Status.Epoch
 	// After one that failed because of denied objects, one of the trigger would rewrite only these.
 	if err := c.Migrations().DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
@@ -146,10 +146,8 @@ func testLastWritesBesideTrigger(t *testing.T, c *keyRing) {
 		}
 		return err
 	})
-	state, err := c.States().Get(t.Context(), secrets.String(), metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	// The trigger deletes a migration of its own that belongs to an earlier epoch.
+	state := c.awaitState(t, later(before))
 	c.migrateWith(t, "of-trigger", secrets.WithVersion(""), func(m *v1alpha1.StorageVersionMigration) {
 		m.Spec.Target = &v1alpha1.MigrationTarget{
 			StorageVersionHash: state.Status.CurrentStorageVersionHash,
@@ -242,19 +240,36 @@ func (c *keyRing) patchState(t *testing.T, patch string) {
 	}
 }
 
-// reachesAgreement waits until the state of secrets says that the servers agree.
-func (c *keyRing) reachesAgreement(t *testing.T) {
+// awaitState waits until the check accepts the state of secrets, and returns the state.
+func (c *keyRing) awaitState(t *testing.T, check func(*v1alpha1.StorageState) error) *v1alpha1.StorageState {
 	t.Helper()
+	var state *v1alpha1.StorageState
 	framework.Eventually(t, soon, func(ctx context.Context) error {
-		state, err := c.States().Get(ctx, secrets.String(), metav1.GetOptions{})
-		if err != nil {
+		var err error
+		if state, err = c.States().Get(ctx, secrets.String(), metav1.GetOptions{}); err != nil {
 			return err
 		}
-		if !meta.IsStatusConditionTrue(state.Status.Conditions, v1alpha1.StorageStateAgreed) {
-			return fmt.Errorf("the servers do not agree: %v", state.Status.Conditions)
+		return check(state)
+	})
+	return state
+}
+
+// agreed accepts a state that says that the servers agree.
+func agreed(state *v1alpha1.StorageState) error {
+	if !meta.IsStatusConditionTrue(state.Status.Conditions, v1alpha1.StorageStateAgreed) {
+		return fmt.Errorf("the servers do not agree: %v", state.Status.Conditions)
+	}
+	return nil
+}
+
+// later accepts a state of an epoch after this one.
+func later(epoch int64) func(*v1alpha1.StorageState) error {
+	return func(state *v1alpha1.StorageState) error {
+		if state.Status.Epoch <= epoch {
+			return fmt.Errorf("the state is still of epoch %d", state.Status.Epoch)
 		}
 		return nil
-	})
+	}
 }
 
 // unseal removes the policy of seal, and waits until the API server has noticed.
