@@ -79,8 +79,8 @@ func TestSharedStorage(t *testing.T) {
 	}}}, "a/1")
 	for resource, other := range map[schema.GroupResource]schema.GroupResource{core: grouped, grouped: core} {
 		o := s.Observe(s.now, resource)
-		if !slices.Equal(o.SharedWith, []schema.GroupResource{other}) || o.Primary != core {
-			t.Errorf("%v: shared with %v by %v, want %v by %v", resource, o.SharedWith, o.Primary, other, core)
+		if !slices.Equal(o.SharedWith, []schema.GroupResource{other}) {
+			t.Errorf("%v: shared with %v, want %v", resource, o.SharedWith, other)
 		}
 		if !Expires(o.Resource) || o.Versions[hash] != "v1" {
 			t.Errorf("unexpected observation %+v", o)

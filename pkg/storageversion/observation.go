@@ -88,9 +88,6 @@ type Observation struct {
 	DefinitionCount int
 	// SharedWith are other resources that are the same objects in the same storage.
 	SharedWith []schema.GroupResource
-	// Primary is the resource that is migrated on behalf of all that share the storage. It is Resource itself if no
-	// other shares it.
-	Primary schema.GroupResource
 	// ServersSince is when a process of kube-apiserver came or left last, as far as this manager knows. The end of a
 	// connection counts as well: a process of an old release may have the Lease of the process before it.
 	ServersSince time.Time

@@ -33,7 +33,6 @@ func (l *Ledger) Observe(now time.Time, resource schema.GroupResource) Observati
 		Time:      now,
 		Class:     l.class(resource),
 		Sightings: slices.Clone(l.sightings[resource]),
-		Primary:   resource,
 
 		ServersSince: l.servers.changed,
 	}
@@ -88,10 +87,6 @@ func (l *Ledger) observeBuiltIn(o *Observation) {
 	o.SharedWith = l.sharing.with(o.Resource)
 	for _, other := range o.SharedWith {
 		maps.Copy(o.Versions, l.builtIns.resources[other].readable)
-	}
-	if last, _ := o.Last(); len(last.Writing) == 1 {
-		stored, _ := schema.ParseGroupVersion(o.Versions[last.Writing[0]])
-		o.Primary = l.sharing.primary(o.Resource, stored.Group)
 	}
 	o.CertainFrom = l.looks.certainFrom()
 	o.Problem = l.aggregated.problemOfTaking(o.Resource, sets.List(known.shown), "Delete the APIService")

@@ -45,14 +45,3 @@ func (s sharing) learn(look Look) {
 func (s sharing) with(resource schema.GroupResource) []schema.GroupResource {
 	return slices.SortedFunc(maps.Keys(s[resource]), compareResources)
 }
-
-// primary returns the resource that is migrated on behalf of all that share its storage. It is of the group
-// that the objects are stored in, because that group stays when the others are no longer served.
-func (s sharing) primary(resource schema.GroupResource, storedGroup string) schema.GroupResource {
-	all := append(s.with(resource), resource)
-	stored := slices.IndexFunc(all, func(r schema.GroupResource) bool { return r.Group == storedGroup })
-	if stored >= 0 {
-		return all[stored]
-	}
-	return slices.MinFunc(all, compareResources)
-}

@@ -50,7 +50,7 @@ var Mutants = []Mutant{
 	{
 		Name: "takes the success of an earlier epoch for a proof", Promise: "P1",
 		File: "pkg/controller/svmtrigger/decide_migration.go",
-		Old:  "target != nil && target.Epoch != nil && *target.Epoch == s.epoch &&",
+		Old:  "target != nil && target.Epoch != nil && *target.Epoch == e.next.Epoch &&",
 		New:  "target != nil && target.Epoch != nil &&",
 		Seed: 30, Faults: []string{"kill manager", "pause etcd"},
 	},

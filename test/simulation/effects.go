@@ -122,10 +122,8 @@ func (m *manager) stateEffects(j *job, d svmtrigger.Decision, add func(func() er
 // createMigration reads the state and the migration before first: a creation has no preconditions.
 func (m *manager) createMigration(j *job, migration *migrationv1alpha1.StorageVersionMigration) error {
 	api, mutant := m.w.api, &m.w.mutant
-	for _, state := range []*migrationv1alpha1.StorageState{j.in.State, j.in.PrimaryState} {
-		if state != nil && api.states[state.Name] != state && !mutant.trustsStates {
-			return errOutdated
-		}
+	if state := j.in.State; api.states[state.Name] != state && !mutant.trustsStates {
+		return errOutdated
 	}
 	if ref := j.in.State.Status.Migration; ref != nil && !mutant.trustsMigrations {
 		before := api.migrations[ref.Name]

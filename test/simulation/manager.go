@@ -149,7 +149,7 @@ func (m *manager) cacheState(name string, state *migrationv1alpha1.StorageState)
 	if m.states[name] = state; state == nil {
 		delete(m.states, name)
 	}
-	m.changed(schema.ParseGroupResource(name))
+	m.enqueue(schema.ParseGroupResource(name))
 }
 
 func (m *manager) cacheMigration(name string, gone, migration *migrationv1alpha1.StorageVersionMigration) {
@@ -158,7 +158,7 @@ func (m *manager) cacheMigration(name string, gone, migration *migrationv1alpha1
 		delete(m.migrations, name)
 		migration = gone
 	}
-	m.changed(migration.GroupResource())
+	m.enqueue(migration.GroupResource())
 }
 
 // relist reads anew what a watch lost track of.
@@ -175,17 +175,6 @@ func (m *manager) relist(on stream) {
 	m.seen[on] = m.w.api.version
 	for _, resource := range everything {
 		m.enqueue(resource)
-	}
-}
-
-// changed enqueues a resource whose state or migrations changed, and those that share its storage.
-func (m *manager) changed(resource schema.GroupResource) {
-	m.enqueue(resource)
-	if storageOf(resource) != newIngresses {
-		return
-	}
-	for _, other := range m.observer.ledger.Observe(m.now(), resource).SharedWith {
-		m.enqueue(other)
 	}
 }
 
@@ -251,15 +240,11 @@ func (m *manager) input(resource schema.GroupResource) svmtrigger.Input {
 		Observation: m.observer.ledger.Observe(m.now(), resource), State: m.states[nameOf(resource)],
 		AutoMigrate: true, Now: m.now(), Periods: m.w.periods,
 	}
-	by := in.Observation.Primary
-	if by != resource && by != (schema.GroupResource{}) {
-		in.PrimaryState = m.states[nameOf(by)]
-	}
 	if m.names == nil {
 		m.names = slices.Sorted(maps.Keys(m.migrations))
 	}
 	for _, name := range m.names {
-		if of := m.migrations[name].GroupResource(); of == resource || of == by {
+		if m.migrations[name].GroupResource() == resource {
 			in.Migrations = append(in.Migrations, m.migrations[name])
 		}
 	}

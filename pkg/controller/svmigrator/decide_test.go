@@ -56,7 +56,7 @@ func written(minutesAgo int, generation int64, hashes ...string) storageversion.
 func observed(run ...storageversion.Sighting) storageversion.Observation {
 	return storageversion.Observation{
 		Resource: widgets, Time: noon, Class: storageversion.Custom, Presence: storageversion.Served, Sightings: run,
-		Primary: widgets, Versions: map[string]string{v1: "example.com/v1", v2: "example.com/v2"},
+		Versions: map[string]string{v1: "example.com/v1", v2: "example.com/v2"},
 	}
 }
 

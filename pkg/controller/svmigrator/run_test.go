@@ -63,7 +63,7 @@ func (agreeing) ReadAggregated(context.Context, string) error { return nil }
 func (agreeing) Observe(schema.GroupResource) storageversion.Observation {
 	seen := metav1.NewTime(noon)
 	return storageversion.Observation{
-		Resource: widgets, Primary: widgets, Class: storageversion.Custom, Presence: storageversion.Served,
+		Resource: widgets, Class: storageversion.Custom, Presence: storageversion.Served,
 		Sightings: []storageversion.Sighting{{
 			Since: noon, Writing: []string{v2}, Evidence: migrationv1alpha1.StorageEvidence{
 				Source:                   migrationv1alpha1.EvidenceFromCustomResourceDefinition,

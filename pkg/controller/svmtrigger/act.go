@@ -180,9 +180,6 @@ func (c *Controller) createMigration(ctx context.Context, in Input, d Decision) 
 	}
 	err := c.confirmState(ctx, in.State)
 	if err == nil {
-		err = c.confirmState(ctx, in.PrimaryState)
-	}
-	if err == nil {
 		err = c.confirmLastAttempt(ctx, in, d)
 	}
 	if err != nil {
@@ -212,9 +209,6 @@ func (c *Controller) createMigration(ctx context.Context, in Input, d Decision) 
 // The migrator and the next decision would find out. Reading makes that rare, and keeps a former leader from creating
 // anything after its successor has written.
 func (c *Controller) confirmState(ctx context.Context, state *migrationv1alpha1.StorageState) error {
-	if state == nil {
-		return nil // The storage is not shared.
-	}
 	live, err := c.client.StorageStates().Get(ctx, state.Name, metav1.GetOptions{})
 	switch {
 	case controller.StateMissing(err, state.Name):
@@ -228,7 +222,8 @@ func (c *Controller) confirmState(ctx context.Context, state *migrationv1alpha1.
 }
 
 // confirmLastAttempt reads the migration that the state names, because a cache that is behind looks the same as a
-// migration that was deleted or has ended. There must not be two attempts at a time.
+// migration that was deleted or has ended. There must not be two attempts at a time. A state of an earlier release may
+// name a migration of another resource with the same storage.
 func (c *Controller) confirmLastAttempt(ctx context.Context, in Input, d Decision) error {
 	ref := in.State.Status.Migration
 	if ref == nil {

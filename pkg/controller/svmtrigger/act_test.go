@@ -268,6 +268,15 @@ func TestAct(t *testing.T) {
 			},
 			outdated: true,
 		},
+		"a migration where the state of an earlier release names one of another resource": {
+			stored: []runtime.Object{second, migrationOf(gadgets, "first")}, state: second,
+			decision: Decision{Create: migration},
+			want: []string{
+				"get storagestates widgets.example.com",
+				"get storageversionmigrations first",
+				"create storageversionmigrations due",
+			},
+		},
 		"a migration after one that the cache shows": {
 			stored: []runtime.Object{second, migrationOf(widgets, "first")}, state: second,
 			cached:   []*migrationv1alpha1.StorageVersionMigration{migrationOf(widgets, "first")},

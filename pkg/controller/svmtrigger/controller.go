@@ -114,19 +114,11 @@ func New(
 	})
 	observer.Subscribe(c.queue.Add)
 	// The worker begins when c.synced is true, which is after every object in the caches was enqueued.
-	c.synced, err = caches.Listen(ctx, c.changed, func(m *migrationv1alpha1.StorageVersionMigration) {
-		c.changed(m.GroupResource())
+	c.synced, err = caches.Listen(ctx, c.queue.Add, func(m *migrationv1alpha1.StorageVersionMigration) {
+		c.queue.Add(m.GroupResource())
 	})
 	c.synced = append(c.synced, observer.HasSynced)
 	return c, err
-}
-
-// changed enqueues a resource whose state or migrations changed, and those that share its storage.
-func (c *Controller) changed(resource schema.GroupResource) {
-	c.queue.Add(resource)
-	for _, other := range c.observer.Observe(resource).SharedWith {
-		c.queue.Add(other)
-	}
 }
 
 // Run works until the context ends. It returns when all its goroutines have ended.
@@ -148,8 +140,6 @@ func (c *Controller) Run(ctx context.Context) error {
 // sync returns when to look again.
 func (c *Controller) sync(ctx context.Context, resource schema.GroupResource) (time.Time, error) {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("resource", resource.String()))
-	// A resource does not wait for writes about the primary of its storage: the primary may be written again and again,
-	// and what this resource has to record must not wait for that.
 	if !c.stateWrites.visible(resource) || !c.migrationWrites.visible(resource) {
 		return c.clock.Now().Add(minRetry), nil // unless an event that shows the write comes first
 	}

@@ -89,24 +89,16 @@ func TestNextSyncWaitsForTheMigration(t *testing.T) {
 	}
 }
 
-func TestSharedStorageIsDecidedOnTogether(t *testing.T) {
+// TestObserve has migrations of several resources, and a resource that shares its storage.
+func TestObserve(t *testing.T) {
 	f := newFixture(t)
-	other := migrationOf(gadgets, "of-gadgets")
-	f.cache(t, stateOf(widgets, "7"), stateOf(gadgets, "8"), migrationOf(widgets, "of-widgets"), other,
-		migrationOf(schema.GroupResource{Resource: "secrets"}, "of-secrets"))
-	f.observations.see(storageversion.Observation{Resource: widgets, Primary: gadgets,
-		SharedWith: []schema.GroupResource{gadgets}})
+	f.cache(t, stateOf(widgets, "7"), stateOf(gadgets, "8"), migrationOf(widgets, "of-widgets"),
+		migrationOf(gadgets, "of-gadgets"))
+	f.observations.see(storageversion.Observation{Resource: widgets, SharedWith: []schema.GroupResource{gadgets}})
 
 	in := f.observe(widgets)
-	if in.State.Name != "widgets.example.com" || in.PrimaryState == nil || in.PrimaryState.Name != "gadgets.example.com" {
-		t.Errorf("got state %v, shared by %v", in.State, in.PrimaryState)
-	}
-	var names []string
-	for _, migration := range in.Migrations {
-		names = append(names, migration.Name)
-	}
-	if diff := cmp.Diff([]string{"of-widgets", "of-gadgets"}, names); diff != "" {
-		t.Errorf("migrations (-want +got):\n%s", diff)
+	if in.State.Name != "widgets.example.com" || len(in.Migrations) != 1 || in.Migrations[0].Name != "of-widgets" {
+		t.Errorf("got state %v and migrations %v", in.State, in.Migrations)
 	}
 	if !in.Now.Equal(start) || in.Periods != DefaultPeriods() || !in.AutoMigrate {
 		t.Errorf("got %v, %v, %t", in.Now, in.Periods, in.AutoMigrate)
@@ -115,21 +107,6 @@ func TestSharedStorageIsDecidedOnTogether(t *testing.T) {
 	f.options.AutoMigrate, _ = ParseSelection([]string{"*", "-gadgets.example.com"})
 	if in = f.observe(widgets); in.AutoMigrate {
 		t.Error("a storage is migrated although it was asked to leave out one of the resources in it")
-	}
-}
-
-// TestNameDoesNotWaitForThePrimary has a write about the primary that no cache shows yet.
-func TestNameDoesNotWaitForThePrimary(t *testing.T) {
-	f := newFixture(t)
-	f.cache(t, stateOf(widgets, "7"))
-	f.observations.see(storageversion.Observation{
-		Resource: widgets, Primary: gadgets, SharedWith: []schema.GroupResource{gadgets},
-	})
-	f.stateWrites.wrote(gadgets, "50")
-	decided := false
-	f.decide = func(Input) Decision { decided = true; return Decision{} }
-	if _, err := f.sync(f.ctx, widgets); err != nil || !decided {
-		t.Errorf("decided: %t, %v", decided, err)
 	}
 }
 

@@ -87,7 +87,7 @@ func (e *evaluation) agreedCondition() metav1.Condition {
 		return no(migrationv1alpha1.StateReasonSettling, fmt.Sprintf(
 			"All servers write %s, but writes that began earlier may still store another encoding. The servers count as "+
 				"agreed at %s at the earliest.",
-			current, e.settledTime().UTC().Format(time.RFC3339)))
+			current, e.next.EpochStartTime.Add(e.in.Periods.Settle).UTC().Format(time.RFC3339)))
 	default:
 		return yes(migrationv1alpha1.StateReasonServersAgree, "All servers write "+current+".")
 	}

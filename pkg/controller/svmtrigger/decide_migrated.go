@@ -58,7 +58,11 @@ func (e *evaluation) decideNextStep() {
 // whyNotDue returns the first reason why no migration is due now. It is empty if one is due. The condition that uses
 // the reason says first what is wrong with the objects.
 func (e *evaluation) whyNotDue() metav1.Condition {
-	o, primary, m, backoff := &e.in.Observation, e.in.PrimaryState, e.underWay, e.next.Backoff
+	o, m, backoff := &e.in.Observation, e.underWay, e.next.Backoff
+	leftOut := "the resource"
+	if len(o.SharedWith) > 0 {
+		leftOut += ", or another one with the same storage"
+	}
 	createsNone := e.in.State.Spec.Paused || e.in.State.PausedByAnnotation() || !e.in.AutoMigrate
 	switch {
 	case o.Presence == storageversion.NotServed:
@@ -66,15 +70,6 @@ func (e *evaluation) whyNotDue() metav1.Condition {
 	case e.proof != nil:
 		return no(migrationv1alpha1.StateReasonAwaitingAgreement, "The migration "+e.proof.Name+
 			" succeeded. The trigger accepts that when it next sees that all servers agree.")
-	case o.Primary != o.Resource && primary == nil:
-		return no(migrationv1alpha1.StateReasonAwaitingAgreement, "They share their storage with "+
-			o.Primary.String()+", which has no StorageState yet.")
-	case primary != nil && !e.primaryAlreadyMigrated():
-		reason := migrationv1alpha1.StateReasonMigrationRunning
-		if storageversion.Expires(o.Resource) {
-			reason = migrationv1alpha1.StateReasonObjectsExpire
-		}
-		return no(reason, "They share their storage with "+primary.Name+" and are migrated with it.")
 	case m != nil:
 		return no(whatHappensTo(m, storageversion.Expires(o.Resource)))
 	case !createsNone && backoff != nil &&
@@ -88,8 +83,8 @@ func (e *evaluation) whyNotDue() metav1.Condition {
 		return no(migrationv1alpha1.StateReasonPaused, "A migration is due: remove the annotation "+
 			migrationv1alpha1.PausedAnnotation+" to let it start.")
 	case !e.in.AutoMigrate:
-		return no(migrationv1alpha1.StateReasonNotSelected, "A migration is due, but --auto-migrate leaves the "+
-			"resource out: create a StorageVersionMigration to migrate it.")
+		return no(migrationv1alpha1.StateReasonNotSelected, "A migration is due, but --auto-migrate leaves out "+
+			leftOut+": create a StorageVersionMigration to migrate it.")
 	case e.in.Now.Before(e.soakedFrom()):
 		return no(migrationv1alpha1.StateReasonSoaking, fmt.Sprintf("A migration is due at %s, when the servers "+
 			"have written %s for the soak period of %v. Create a StorageVersionMigration to migrate earlier.",

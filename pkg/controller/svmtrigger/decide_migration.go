@@ -27,7 +27,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
@@ -35,34 +34,10 @@ import (
 // maxNameLength leaves room for what is appended to the name of a resource.
 const maxNameLength = 200
 
-// storage is what a migration goes through. Its objects may have several names; one of them, the primary, stands for
-// all.
-type storage struct {
-	// resource is the primary; stateUID and epoch are those of its StorageState.
-	resource schema.GroupResource
-	stateUID types.UID
-	epoch    int64
-}
-
-func (e *evaluation) storage() storage {
-	if primary := e.in.PrimaryState; primary != nil {
-		return storage{e.in.Observation.Primary, primary.UID, primary.Status.Epoch}
-	}
-	return storage{e.in.Observation.Primary, e.in.State.UID, e.next.Epoch}
-}
-
-// targets reports whether a migration with that target is one of the storage in the current epoch.
-func (s storage) targets(m *migrationv1alpha1.StorageVersionMigration, target *migrationv1alpha1.MigrationTarget) bool {
-	return m.GroupResource() == s.resource && target != nil && target.Epoch != nil && *target.Epoch == s.epoch &&
-		target.StorageStateUID == s.stateUID
-}
-
-// primaryAlreadyMigrated reports whether every object of the primary is stored in the encoding of this resource. If
-// this resource still has something to migrate, the migration of the primary began before the servers agreed on this
-// resource. Then the trigger creates a migration of the storage for this resource.
-func (e *evaluation) primaryAlreadyMigrated() bool {
-	primary := &e.in.PrimaryState.Status
-	return primary.Migrated() && primary.CurrentStorageVersionHash == e.next.CurrentStorageVersionHash
+// ofEpoch reports whether the target of a migration is bound to the current epoch of the state.
+func (e *evaluation) ofEpoch(target *migrationv1alpha1.MigrationTarget) bool {
+	return target != nil && target.Epoch != nil && *target.Epoch == e.next.Epoch &&
+		target.StorageStateUID == e.in.State.UID
 }
 
 // acceptProof shortens the list of persisted encodings to the current one after a migration that proves it.
@@ -89,31 +64,9 @@ func (e *evaluation) acceptProof() {
 // another encoding could land behind it: the migrator begins no migration of an epoch before the stored state says that
 // the servers agree.
 func (e *evaluation) proves(m *migrationv1alpha1.StorageVersionMigration) bool {
-	return m.IsConditionTrue(migrationv1alpha1.MigrationSucceeded) && e.storage().targets(m, m.Status.Target) &&
-		m.Status.Target.StorageVersionHash == e.next.CurrentStorageVersionHash && m.Status.StartTime != nil &&
-		(e.in.PrimaryState == nil || e.beganAgreed(m))
+	return m.IsConditionTrue(migrationv1alpha1.MigrationSucceeded) && e.ofEpoch(m.Status.Target) &&
+		m.Status.Target.StorageVersionHash == e.next.CurrentStorageVersionHash && m.Status.StartTime != nil
 }
-
-// beganAgreed reports whether a migration of the primary began when the servers agreed in the epoch of this resource.
-// That epoch may have begun after the one of the primary.
-//
-// The start time of the migration is compared only if this manager saw the epoch begin, and nobody has set the clock
-// since. Otherwise the time at which this manager first saw the migration counts. That is later, so the worst case is
-// another migration.
-func (e *evaluation) beganAgreed(m *migrationv1alpha1.StorageVersionMigration) bool {
-	oneClock := e.in.EpochWatched && !e.clockSet() && !e.inFuture(m.Status.StartTime.Time)
-	return oneClock && !m.Status.StartTime.Time.Before(e.settledTime()) ||
-		!e.in.MigrationsSeen[m.UID].At.Before(e.agreedFrom)
-}
-
-// clockSet reports whether the clock of this host has moved by another time than has passed since the epoch is known.
-func (e *evaluation) clockSet() bool {
-	shown := e.in.Now.Round(0).Sub(e.in.EpochSeenAt.Round(0)) // without the monotonic clock
-	return (shown - e.in.Now.Sub(e.in.EpochSeenAt)).Abs() > time.Second
-}
-
-// settledTime returns when the settle period of the epoch ended, by the clock of whoever wrote the state.
-func (e *evaluation) settledTime() time.Time { return e.next.EpochStartTime.Add(e.in.Periods.Settle) }
 
 // confirmed reports whether the servers were seen to agree after the migration had ended. Evidence that is watched
 // shows that, unless the latest read met a server that was about to be replaced. Evidence that is polled must be of a
@@ -134,8 +87,7 @@ func (e *evaluation) confirmed(m *migrationv1alpha1.StorageVersionMigration) boo
 func (e *evaluation) planDeletions() {
 	e.decision.DeleteReason = reasonNothingDue
 	for _, m := range madeForEpoch(e.in) {
-		target := m.Spec.Target
-		outdated := target.StorageStateUID != e.in.State.UID || *target.Epoch != e.next.Epoch
+		outdated := !e.ofEpoch(m.Spec.Target)
 		if m.Spec.Suspend && e.nothingDue() || !m.Spec.Suspend && outdated {
 			e.decision.Delete = append(e.decision.Delete, m)
 			if outdated {
@@ -148,23 +100,11 @@ func (e *evaluation) planDeletions() {
 // nothingDue reports whether no object has to be rewritten.
 func (e *evaluation) nothingDue() bool { return e.next.Migrated() && !e.cleaningDue() }
 
-// findMigrations finds the latest attempt to migrate the storage in this epoch and records it, and finds a migration
-// that has not ended, so that no other one is created. If the resource is migrated with the primary of its storage, the
-// attempts are those of the primary.
+// findMigrations finds the latest attempt to migrate the resource in this epoch and records it, and finds a migration
+// that has not ended, so that no other one is created.
 func (e *evaluation) findMigrations() {
-	primary := e.in.PrimaryState
-	switch {
-	case e.nothingDue(), e.proof != nil:
+	if e.nothingDue() || e.proof != nil {
 		return
-	case primary == nil && e.in.Observation.Primary != e.in.Observation.Resource:
-		return // It is not known yet.
-	case primary == nil: // The storage is not shared.
-	case !e.primaryAlreadyMigrated():
-		e.next.Migration = primary.Status.Migration
-		return
-	case primary.Status.Migration != nil && e.next.Migration != nil &&
-		primary.Status.Migration.Name == e.next.Migration.Name:
-		e.next.Migration = nil // an attempt of the primary
 	}
 	for _, m := range e.in.Migrations {
 		if e.blocksNewMigration(m) && (e.underWay == nil || !m.Spec.Suspend) {
@@ -187,23 +127,21 @@ func (e *evaluation) recordMigration(m *migrationv1alpha1.StorageVersionMigratio
 	}
 }
 
-// blocksNewMigration reports whether the trigger must not create another migration of the storage while this one
-// exists.
+// blocksNewMigration reports whether the trigger must not create another migration while this one exists.
 func (e *evaluation) blocksNewMigration(m *migrationv1alpha1.StorageVersionMigration) bool {
-	storage := e.storage()
-	if m.GroupResource() != storage.resource || m.Finished() || m.DeletionTimestamp != nil {
+	if m.Finished() || m.DeletionTimestamp != nil {
 		return false // One that is being deleted may stay for long because of finalizers, and the migrator ignores it.
 	}
 	// A migration without an epoch blocks only while the servers agree: then the migrator begins it in this epoch. A
 	// suspended migration of the trigger blocks in any epoch.
 	bound := m.EpochTarget()
-	return bound == nil && e.agreed || storage.targets(m, bound) || m.Spec.Suspend && m.HasEpoch()
+	return bound == nil && e.agreed || e.ofEpoch(bound) || m.Spec.Suspend && m.HasEpoch()
 }
 
 // attempt returns the attempt of that name, nil if there is none.
 func (e *evaluation) attempt(name string) *migrationv1alpha1.StorageVersionMigration {
 	for _, m := range e.in.Migrations {
-		if m.Name == name && e.storage().targets(m, m.Spec.Target) {
+		if m.Name == name && e.ofEpoch(m.Spec.Target) {
 			return m
 		}
 	}
@@ -270,18 +208,18 @@ func (e *evaluation) answerRetry() {
 // planMigration plans to create the next attempt. Its name is the same in each decision until the attempt is recorded,
 // so that creating it again, after a crash or on an old cache, makes no second one.
 func (e *evaluation) planMigration() {
-	storage := e.storage()
+	resource := e.in.Observation.Resource
 	e.decision.Create = &migrationv1alpha1.StorageVersionMigration{
 		ObjectMeta: metav1.ObjectMeta{Name: e.nextName()},
 		Spec: migrationv1alpha1.StorageVersionMigrationSpec{
 			Resource: migrationv1alpha1.GroupVersionResource{
-				Group: storage.resource.Group, Version: e.servedVersion(), Resource: storage.resource.Resource,
+				Group: resource.Group, Version: e.servedVersion(), Resource: resource.Resource,
 			},
 			Target: &migrationv1alpha1.MigrationTarget{
 				StorageVersionHash: e.next.CurrentStorageVersionHash,
 				EncodingVersion:    e.versionOfHash(e.next.CurrentStorageVersionHash),
-				Epoch:              &storage.epoch,
-				StorageStateUID:    storage.stateUID,
+				Epoch:              new(e.next.Epoch),
+				StorageStateUID:    e.in.State.UID,
 			},
 		},
 	}
@@ -305,7 +243,7 @@ func (e *evaluation) nextName() string {
 // server does not convert objects without need.
 func (e *evaluation) servedVersion() string {
 	served := e.in.Observation.ServedVersions
-	if len(served) == 0 || e.in.Observation.Primary != e.in.Observation.Resource {
+	if len(served) == 0 {
 		return "" // The migrator finds one.
 	}
 	target, err := schema.ParseGroupVersion(e.versionOfHash(e.next.CurrentStorageVersionHash))

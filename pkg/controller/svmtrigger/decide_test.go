@@ -156,9 +156,6 @@ func TestWhatProvesNothing(t *testing.T) {
 			m.Status.Target = m.Spec.Target.DeepCopy()
 			m.Status.Target.StorageStateUID = "other"
 		},
-		"another resource": func(_ *life, m *migrationv1alpha1.StorageVersionMigration) {
-			m.Spec.Resource.Resource = "other"
-		},
 		"no start": func(_ *life, m *migrationv1alpha1.StorageVersionMigration) { m.Status.StartTime = nil },
 		"a failure": func(_ *life, m *migrationv1alpha1.StorageVersionMigration) {
 			m.Status.Conditions[0].Type = migrationv1alpha1.MigrationFailed

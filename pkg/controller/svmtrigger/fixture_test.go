@@ -87,7 +87,7 @@ func (o *observations) Observe(resource schema.GroupResource) storageversion.Obs
 	if seen, known := o.resources[resource]; known {
 		return seen
 	}
-	return storageversion.Observation{Resource: resource, Primary: resource}
+	return storageversion.Observation{Resource: resource}
 }
 
 func (o *observations) LastRead() map[migrationv1alpha1.EvidenceSource]time.Time { return o.looks }

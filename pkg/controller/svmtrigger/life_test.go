@@ -49,14 +49,12 @@ type life struct {
 	resource   schema.GroupResource
 	ledger     *storageversion.Ledger
 	definition storageversion.Definition
-	// sharedBy is the name that stands for all of the storage, if it is another.
-	sharedBy schema.GroupResource
-	in       Input
-	memory   Memory
-	uids     int
-	events   []string
-	created  []string
-	writes   int
+	in         Input
+	memory     Memory
+	uids       int
+	events     []string
+	created    []string
+	writes     int
 }
 
 func newLife(t *testing.T) *life {
@@ -100,9 +98,6 @@ func (l *life) decide() Decision {
 	l.t.Helper()
 	for range 10 {
 		l.in.Observation = l.ledger.Observe(l.in.Now, l.resource)
-		if l.in.PrimaryState != nil {
-			l.in.Observation.Primary, l.in.Observation.SharedWith = l.sharedBy, []schema.GroupResource{l.sharedBy}
-		}
 		l.memory.Update(&l.in)
 		d := Decide(l.in)
 		if d.StateAction == KeepState && len(d.Delete) == 0 && d.Create == nil {

@@ -32,23 +32,21 @@ import (
 // period is over.
 type Memory map[schema.GroupResource]seenTimes
 
-// seenTimes are when this manager first saw the state and the migrations of one resource.
+// seenTimes are what this manager saw of the state and the migrations of one resource, and when.
 type seenTimes struct {
-	state        types.UID
-	epoch        int64
-	epochAt      time.Time
-	epochWatched bool // it began while this manager watched
-	migrations   map[types.UID]MigrationSeen
+	state      types.UID
+	epoch      int64
+	epochAt    time.Time
+	migrations map[types.UID]MigrationSeen
 	// last is the state as it was last seen.
 	last *migrationv1alpha1.StorageState
 }
 
-// MigrationSeen is when a manager first saw a migration, and when it first saw it finished. FinishedAt is zero if the
-// migration is not finished. EndedWatched means that it has ended, or will, while this manager watches the
-// resource.
+// MigrationSeen is what a manager saw of a migration. FinishedAt is when it first saw that the migration has finished,
+// zero if it has not. EndedWatched means that it has ended, or will, while this manager watches the resource.
 type MigrationSeen struct {
-	At, FinishedAt time.Time
-	EndedWatched   bool
+	FinishedAt   time.Time
+	EndedWatched bool
 }
 
 // ForgetDeleted makes the next state of the resource start without what people wrote on the last one.
@@ -61,20 +59,20 @@ func (m Memory) ForgetDeleted(resource schema.GroupResource) {
 // Update notes when this manager first saw what is in the input, and sets the fields of the input that say so.
 func (m Memory) Update(in *Input) {
 	before, watched := m[in.Observation.Resource]
-	now := seenTimes{epochAt: in.Now, epochWatched: watched, migrations: map[types.UID]MigrationSeen{}, last: before.last}
+	now := seenTimes{epochAt: in.Now, migrations: map[types.UID]MigrationSeen{}, last: before.last}
 	if in.State == nil {
 		in.DeletedState = before.last
 	} else {
 		now.last = in.State
 		now.state, now.epoch = in.State.UID, in.State.Status.Epoch
 		if now.state == before.state && now.epoch == before.epoch {
-			now.epochAt, now.epochWatched = before.epochAt, before.epochWatched
+			now.epochAt = before.epochAt
 		}
 	}
 	for _, migration := range in.Migrations {
 		one, was := before.migrations[migration.UID]
 		if !was {
-			one.At, one.EndedWatched = in.Now, watched || !migration.Finished()
+			one.EndedWatched = watched || !migration.Finished()
 		}
 		if one.FinishedAt.IsZero() && migration.Finished() {
 			one.FinishedAt = in.Now
@@ -85,5 +83,5 @@ func (m Memory) Update(in *Input) {
 	if in.Observation.Presence != storageversion.Served && now.last == nil && len(in.Migrations) == 0 {
 		delete(m, in.Observation.Resource) // Names come and go in some clusters.
 	}
-	in.EpochSeenAt, in.EpochWatched, in.MigrationsSeen = now.epochAt, now.epochWatched, now.migrations
+	in.EpochSeenAt, in.MigrationsSeen = now.epochAt, now.migrations
 }

@@ -20,7 +20,6 @@ import (
 	"fmt"
 	"testing"
 	"time"
-	"unsafe"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -72,30 +71,6 @@ func TestALeaderWithAnotherClock(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestNameWhoseStorageIsMigratedWhileTheClockIsSet has the migration of a storage begin just after the epoch of a name
-// did. The clock was set forward in between, so that it seems to begin hours later.
-func TestNameWhoseStorageIsMigratedWhileTheClockIsSet(t *testing.T) {
-	l := newShared(t)
-	l.in.Now = time.Now() // with a monotonic clock
-	l.define()
-	l.in.Migrations = append(l.in.Migrations, l.ofGadgets("gadgets-new"))
-	l.decide()
-	l.in.Now = setForward(l.in.Now)
-	l.succeeds()
-	l.after(periods.Settle + time.Second)
-	if l.in.State.Status.Migrated() {
-		t.Errorf("a write that began earlier may have landed, and only %q count as stored",
-			l.in.State.Status.PersistedStorageVersionHashes)
-	}
-}
-
-// setForward returns what time.Now returns if somebody sets the clock forward by two hours: no other time has passed.
-// The first field of a time.Time with a monotonic clock has seconds above 30 bits of nanoseconds.
-func setForward(now time.Time) time.Time {
-	*(*uint64)(unsafe.Pointer(&now)) += uint64(2*time.Hour/time.Second) << 30
-	return now
 }
 
 // TestMadeUpResources has people create and delete migrations of resources that nobody serves.

@@ -35,9 +35,7 @@ type Input struct {
 	State *migrationv1alpha1.StorageState
 	// DeletedState is the last state that this manager has seen, if State is nil.
 	DeletedState *migrationv1alpha1.StorageState
-	// PrimaryState is the StorageState of Observation.Primary where that is another resource, nil if there is none.
-	PrimaryState *migrationv1alpha1.StorageState
-	// Migrations are all of the resource, and of Observation.Primary where that is another one.
+	// Migrations are all of the resource.
 	Migrations []*migrationv1alpha1.StorageVersionMigration
 	// AutoMigrate is true if the administrator lets the trigger create migrations of this resource.
 	AutoMigrate bool
@@ -47,9 +45,7 @@ type Input struct {
 	Now time.Time
 	// EpochSeenAt is when this manager first saw the epoch of State, by its own clock.
 	EpochSeenAt time.Time
-	// EpochWatched is true if the epoch began while this manager watched the resource.
-	EpochWatched bool
-	// MigrationsSeen is when this manager first saw each of the migrations, by their UIDs.
+	// MigrationsSeen is what this manager saw of each of the migrations, by their UIDs.
 	MigrationsSeen map[types.UID]MigrationSeen
 	Periods        Periods
 }
@@ -67,12 +63,8 @@ func (c *Controller) observe(resource schema.GroupResource) Input {
 		Periods:            c.options.Periods,
 	}
 	for _, other := range in.Observation.SharedWith {
-		// One migration rewrites them all, so the administrator must select all of them.
+		// A migration of one rewrites the objects of all, so the administrator must select all of them.
 		in.AutoMigrate = in.AutoMigrate && c.options.AutoMigrate.Selects(other)
-	}
-	if primary := in.Observation.Primary; primary != resource && !primary.Empty() {
-		in.PrimaryState = c.caches.State(primary)
-		in.Migrations = append(in.Migrations, c.caches.MigrationsOf(primary)...)
 	}
 	c.memory.Update(&in)
 	return in

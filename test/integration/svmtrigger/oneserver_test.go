@@ -72,12 +72,8 @@ func testFirstInstallation(t *testing.T, c *cluster) {
 	t.Logf("everything is migrated %v after the start of the manager", time.Since(began).Round(time.Millisecond))
 
 	for _, gr := range expected {
-		want := 1
-		if isSecondName(gr) {
-			want = 0
-		}
-		if got := c.migrationsOf(gr, 0); len(got) != want {
-			t.Errorf("%d migrations of %s, want %d", len(got), gr, want)
+		if got := c.migrationsOf(gr, 0); len(got) != 1 {
+			t.Errorf("%d migrations of %s, want one", len(got), gr)
 		}
 	}
 	framework.StopManager(t, manager)
@@ -87,9 +83,6 @@ func testFirstInstallation(t *testing.T, c *cluster) {
 func (c *cluster) allQueued(resources []schema.GroupResource) error {
 	var errs []error
 	for _, gr := range resources {
-		if isSecondName(gr) {
-			continue
-		}
 		state := c.state(gr.String())
 		if state == nil {
 			errs = append(errs, fmt.Errorf("%s has no state", gr))
@@ -101,11 +94,6 @@ func (c *cluster) allQueued(resources []schema.GroupResource) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// isSecondName says that the resource shares its storage with another one, and is migrated with that.
-func isSecondName(gr schema.GroupResource) bool {
-	return gr == schema.GroupResource{Group: "events.k8s.io", Resource: "events"}
 }
 
 // migratable are all resources that can be listed, and updated or patched, as the API server's own documents say.

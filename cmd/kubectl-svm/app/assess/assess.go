@@ -130,7 +130,6 @@ type index struct {
 	states map[schema.GroupResource]*migrationv1alpha1.StorageState
 	// migrations are the newest first.
 	migrations map[schema.GroupResource][]*migrationv1alpha1.StorageVersionMigration
-	named      map[string]*migrationv1alpha1.StorageVersionMigration
 	// definitions are the CustomResourceDefinitions by name, as far as they were read.
 	definitions map[string]*metav1.ObjectMeta
 	catalog     *cli.Catalog
@@ -140,7 +139,6 @@ func newIndex(cluster *cli.Cluster) *index {
 	all := &index{
 		states:     map[schema.GroupResource]*migrationv1alpha1.StorageState{},
 		migrations: map[schema.GroupResource][]*migrationv1alpha1.StorageVersionMigration{},
-		named:      map[string]*migrationv1alpha1.StorageVersionMigration{},
 
 		definitions: cluster.Definitions, catalog: cluster.Catalog,
 	}
@@ -152,7 +150,6 @@ func newIndex(cluster *cli.Cluster) *index {
 	for i := range migrations {
 		m := &migrations[i]
 		all.migrations[m.GroupResource()] = append(all.migrations[m.GroupResource()], m)
-		all.named[m.Name] = m
 	}
 	return all
 }
@@ -260,15 +257,9 @@ func Doubt(state *migrationv1alpha1.StorageState, now time.Time) string {
 func latest(
 	all *index, resource schema.GroupResource, state *migrationv1alpha1.StorageState,
 ) *migrationv1alpha1.StorageVersionMigration {
-	candidates := slices.Clip(all.migrations[resource])
-	if state != nil && state.Status.Migration != nil { // That of a resource whose storage it shares.
-		if m := all.named[state.Status.Migration.Name]; m != nil {
-			candidates = append(candidates, m)
-		}
-	}
 	var found *migrationv1alpha1.StorageVersionMigration
 	succeeded := false // A failure before a success does not matter any more, unless the trigger waits because of it.
-	for _, m := range candidates {
+	for _, m := range all.migrations[resource] {
 		switch {
 		case m.IsConditionTrue(migrationv1alpha1.MigrationRunning):
 			return m

@@ -189,8 +189,7 @@ type StorageStateStatus struct {
 	// +optional
 	Evidence *StorageEvidence `json:"evidence,omitempty"`
 	// storageSharedWith names the StorageStates of other resources with the same objects in the same storage, for example
-	// events and events.events.k8s.io. One migration serves them all. This field is for people: status.migration of each
-	// of these states names the migration.
+	// events and events.events.k8s.io. Each of them has migrations of its own. This field is for people.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16

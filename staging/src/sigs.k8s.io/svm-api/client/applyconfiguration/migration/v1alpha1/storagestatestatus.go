@@ -65,8 +65,7 @@ type StorageStateStatusApplyConfiguration struct {
 	// evidence is what shows that the current encoding is the current one.
 	Evidence *StorageEvidenceApplyConfiguration `json:"evidence,omitempty"`
 	// storageSharedWith names the StorageStates of other resources with the same objects in the same storage, for example
-	// events and events.events.k8s.io. One migration serves them all. This field is for people: status.migration of each
-	// of these states names the migration.
+	// events and events.events.k8s.io. Each of them has migrations of its own. This field is for people.
 	StorageSharedWith []string `json:"storageSharedWith,omitempty"`
 	// managedFieldsVersions counts the objects of a custom resource whose metadata.managedFields name a version of it, as
 	// the last complete migration found them. Objects may have been applied at any served version since.
