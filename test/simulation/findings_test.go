@@ -21,10 +21,16 @@ import (
 	"testing"
 )
 
-// TestFindings plays the histories that found something in Ledger and Decide, as README.md lists them, and some of
-// their kind.
+// TestFindings plays the histories that found something in Ledger and Decide, or in the model, as README.md lists them,
+// and some of their kind.
 func TestFindings(t *testing.T) {
 	for name, text := range map[string]string{
+		"a server that is met in place of a frozen one before its Lease is there": `
+			servers 1, release 0, publishing 0, addresses none leases kept
+			nothing (0, 0), 2m0s, seed 0
+			freeze a server (0, 0), 0s, seed 0
+			change the storage version (0, 1), 0s, seed 0
+			start a server (1, 0), 0s, seed 0`,
 		"S24: a clock that is set back after a look": `
 			servers 1, release 0, publishing 0, addresses own leases replaced
 			nothing (0, 0), 4m0s, seed 0

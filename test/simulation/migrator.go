@@ -42,10 +42,12 @@ type migrator struct {
 	pace  time.Duration
 	away  time.Time
 	fails string
-	// followed is since when all servers were found to follow this generation of this definition.
+	// followed is since when all servers were found to follow this generation of this definition. It holds until another
+	// server comes or leaves.
 	followed struct {
 		uid        types.UID
 		generation int64
+		servers    time.Time
 		since      time.Time
 	}
 	asking bool
@@ -84,13 +86,28 @@ func (g *migrator) askFollowers() {
 	g.w.after(2*time.Second, func() {
 		g.asking = false
 		switch d := g.w.cluster.definition; {
-		case d == nil || g.followed.uid == d.uid && g.followed.generation == d.generation:
+		case d == nil || g.knowsFollowers():
 		case g.everyServerFollows():
 			g.followed.uid, g.followed.generation, g.followed.since = d.uid, d.generation, g.w.now
+			g.followed.servers = g.serversSince()
 		default:
 			g.askFollowers()
 		}
 	})
+}
+
+// knowsFollowers reports whether all servers follow the definition, as far as the manager knows.
+func (g *migrator) knowsFollowers() bool {
+	d := g.w.cluster.definition
+	return g.followed.uid == d.uid && g.followed.generation == d.generation && g.followed.servers.Equal(g.serversSince())
+}
+
+// serversSince is when a server came or left last, as far as the manager knows.
+func (g *migrator) serversSince() time.Time {
+	if m := g.w.manager; m != nil {
+		return m.observer.ledger.Observe(m.now(), crontabs).ServersSince
+	}
+	return time.Time{}
 }
 
 // everyServerFollows asks each server that the manager knows whether it writes the storage version of the definition.
@@ -142,7 +159,7 @@ func (g *migrator) mayStart(resource schema.GroupResource) bool {
 	if g.w.mutant.asksFollowersOnce {
 		return g.everyServerFollows()
 	}
-	if g.followed.uid != d.uid || g.followed.generation != d.generation {
+	if !g.knowsFollowers() {
 		g.askFollowers()
 		return false
 	}
