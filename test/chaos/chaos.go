@@ -47,9 +47,10 @@ const (
 	// retryAfter is how long an administrator waits for migrations that failed, before asking for another attempt.
 	retryAfter   = 10 * time.Second
 	convergePoll = time.Second
-	// stalled is the kind of a fault that nobody plans: the whole machine stood still for longer than standstill.
+	// stalled is the kind of a fault that nobody plans: the whole machine stood still, or was so slow that this process
+	// woke up late, by more than lateness.
 	stalled     = "machine stalled"
-	standstill  = 3 * time.Second
+	lateness    = time.Second
 	machinePoll = 200 * time.Millisecond
 )
 
@@ -146,7 +147,7 @@ func (s *scene) run(ctx context.Context) error {
 	return nil
 }
 
-// watchMachine records when the machine stood still. To managers this is a fault as any other.
+// watchMachine records when the machine stood still or was slow. To managers this is a fault as any other.
 func (s *scene) watchMachine(ctx context.Context) {
 	ticker := time.NewTicker(machinePoll)
 	defer ticker.Stop()
@@ -157,7 +158,7 @@ func (s *scene) watchMachine(ctx context.Context) {
 			return
 		}
 		now := time.Now()
-		if now.Sub(last) > standstill {
+		if now.Sub(last) > machinePoll+lateness {
 			s.Logf("the machine stood still for %.1f s", now.Sub(last).Seconds())
 			s.History.AddFault(model.Fault{Kind: stalled, Start: last, End: now})
 		}

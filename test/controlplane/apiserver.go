@@ -231,6 +231,9 @@ func (s *APIServer) Ready(ctx context.Context) error {
 	return nil
 }
 
+// errNotReady is the error of a server that says that it is not ready.
+var errNotReady = errors.New("not ready")
+
 // checkReady asks the server once.
 func (s *APIServer) checkReady(ctx context.Context) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL()+"/readyz", nil)
@@ -249,7 +252,7 @@ func (s *APIServer) checkReady(ctx context.Context) error {
 		return fmt.Errorf("asking %s whether it is ready: %w", s.name, err)
 	}
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s is not ready: %s: %s", s.name, response.Status, body)
+		return fmt.Errorf("%s is %w: %s: %s", s.name, errNotReady, response.Status, body)
 	}
 	return nil
 }

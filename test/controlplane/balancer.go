@@ -37,6 +37,8 @@ const (
 	// healthTimeout is generous because a busy server on a small machine is not a dead one.
 	healthTimeout = 10 * time.Second
 	dialTimeout   = 2 * time.Second
+	// readyTries is how often a server that was ready may say that it is not before its connections are closed.
+	readyTries = 3
 )
 
 // Balancer is a TCP load balancer in front of API servers: connections go round, to servers that say that they are
@@ -242,13 +244,17 @@ func (b *Balancer) checkAll() {
 	}
 }
 
-// check looks whether a server is ready.
+// check finds out whether a server is ready. A server that was ready is asked again if it says that it is not: on a
+// busy machine etcd may not have answered it in time.
 func (b *Balancer) check(s *APIServer) (ready bool) {
-	ctx, cancel := context.WithTimeout(b.ctx, healthTimeout)
-	defer cancel()
-	err := s.checkReady(ctx)
 	b.mu.Lock()
 	was := b.healthy.Has(s)
+	b.mu.Unlock()
+	err := b.ask(s)
+	for tries := 1; was && tries < readyTries && errors.Is(err, errNotReady); tries++ {
+		err = b.ask(s)
+	}
+	b.mu.Lock()
 	if err == nil {
 		b.healthy.Insert(s)
 	} else {
@@ -259,4 +265,10 @@ func (b *Balancer) check(s *APIServer) (ready bool) {
 		b.closeWhere(func(backend *APIServer) bool { return backend == s })
 	}
 	return err == nil
+}
+
+func (b *Balancer) ask(s *APIServer) error {
+	ctx, cancel := context.WithTimeout(b.ctx, healthTimeout)
+	defer cancel()
+	return s.checkReady(ctx)
 }

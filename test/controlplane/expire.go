@@ -35,7 +35,7 @@ const (
 	// compactRevKey is where API servers tell each other, and themselves, up to where etcd was compacted.
 	compactRevKey = "compact_rev_key"
 	expiryPoll    = 250 * time.Millisecond
-	expiryTimeout = time.Minute
+	expiryTimeout = 3 * time.Minute
 )
 
 // ExpireContinueTokens makes the continue tokens of lists of resources expire that were given before: when it returns

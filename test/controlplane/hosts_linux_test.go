@@ -31,6 +31,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/rest"
@@ -71,15 +72,10 @@ func checkMembership(t *testing.T, cp *ControlPlane) {
 		LabelSelector: "apiserver.kubernetes.io/identity=kube-apiserver",
 	})
 	must(t, err)
-	slice, err := client.DiscoveryV1().EndpointSlices("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
-	must(t, err)
 	identities, wantIdentities := sets.New[string](), sets.New[string]()
-	addresses, wantAddresses := sets.New[string](), sets.New[string]()
+	wantAddresses := sets.New[string]()
 	for _, lease := range leases.Items {
 		identities.Insert(lease.Name + " of " + lease.Labels["kubernetes.io/hostname"])
-	}
-	for _, endpoint := range slice.Endpoints {
-		addresses.Insert(endpoint.Addresses...)
 	}
 	for _, s := range cp.Servers() {
 		wantIdentities.Insert(s.Identity() + " of " + s.Host())
@@ -88,9 +84,21 @@ func checkMembership(t *testing.T, cp *ControlPlane) {
 	if diff := cmp.Diff(sets.List(wantIdentities), sets.List(identities)); diff != "" {
 		t.Errorf("identities (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(sets.List(wantAddresses), sets.List(addresses)); diff != "" {
-		t.Errorf("endpoints (-want +got):\n%s", diff)
-	}
+	// A server that renews its record too late is not listed for a while.
+	eventually(t, "the endpoints are those of the servers", func(ctx context.Context) error {
+		slice, err := client.DiscoveryV1().EndpointSlices("default").Get(ctx, "kubernetes", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		addresses := sets.New[string]()
+		for _, endpoint := range slice.Endpoints {
+			addresses.Insert(endpoint.Addresses...)
+		}
+		if diff := cmp.Diff(sets.List(wantAddresses), sets.List(addresses)); diff != "" {
+			return fmt.Errorf("endpoints (-want +got):\n%s", diff)
+		}
+		return nil
+	})
 	if wantIdentities.Len() != 3 || wantAddresses.Len() != 3 {
 		t.Errorf("three servers share identities %v or addresses %v", wantIdentities, wantAddresses)
 	}
@@ -158,7 +166,7 @@ func servedBy(t *testing.T, cp *ControlPlane, config *rest.Config) sets.Set[stri
 		if err != nil {
 			return err
 		}
-		if total := counts.Total(); total != clients {
+		if total := counts.Total(); total < clients { // A client may repeat its request.
 			return fmt.Errorf("%d of %d requests", total, clients)
 		}
 		for kind := range counts {
@@ -263,6 +271,8 @@ func checkCut(t *testing.T, cp *ControlPlane) {
 	if err := s.checkReady(ctx); err == nil {
 		t.Error("a cut server answered")
 	}
+	ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
 	if conn, err := s.host.DialContext(ctx, "tcp", net.JoinHostPort(cp.Etcd().Address(), "2379")); err == nil {
 		must(t, conn.Close())
 		t.Error("a cut server reached etcd")
@@ -276,7 +286,7 @@ func checkEtcdCut(t *testing.T, cp *ControlPlane) {
 	config := cp.Servers()[0].Config(adminUser, adminGroup)
 	config.Timeout = time.Second
 	client := clientFor(t, config).CoreV1().ConfigMaps("default")
-	if _, err := client.Get(t.Context(), "any", metav1.GetOptions{}); err == nil {
+	if _, err := client.Get(t.Context(), "any", metav1.GetOptions{}); err == nil || apierrors.IsNotFound(err) {
 		t.Error("a server answered without etcd")
 	}
 	must(t, cp.Etcd().Heal())

@@ -106,10 +106,11 @@ func (s *spoiled) spoil(v Verdict) {
 	})
 }
 
-// watch watches through the interceptor, and returns when an event has come.
+// watch watches the object through the interceptor, and returns when the first event has come.
 func (s *spoiled) watch(t *testing.T) watch.Interface {
 	t.Helper()
-	w, err := s.through.CoreV1().ConfigMaps("default").Watch(t.Context(), metav1.ListOptions{})
+	w, err := s.through.CoreV1().ConfigMaps("default").
+		Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=spoiled"})
 	must(t, err)
 	t.Cleanup(w.Stop)
 	if !received(w) {

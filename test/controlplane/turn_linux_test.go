@@ -75,16 +75,13 @@ func TestSeats(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	all := make([]func(), seats*runtime.NumCPU())
 	for i := range all {
-		began := time.Now()
 		leave, err := awaitCalm(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if waited := time.Since(began); waited >= pollInterval*crowdSamples {
-			t.Errorf("somebody waited %v for free seat %d", waited, i)
-		}
 		all[i] = leave
 	}
+	// Whoever waited for a calm machine instead of taking a free seat has left a seat free.
 	if unlock, err := lockOneOf("seat", len(all)); err != nil || unlock != nil {
 		t.Errorf("there is one more seat, error %v", err)
 	}

@@ -27,7 +27,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -79,7 +78,7 @@ func TestConnectionThatServerEnds(t *testing.T) {
 			s.CloseClientConnections()
 			select {
 			case <-one.ended:
-			case <-time.After(wait.ForeverTestTimeout):
+			case <-time.After(soon):
 				t.Error("nobody noticed the end")
 			}
 			if _, err := one.reader.ServerVersion(t.Context()); err == nil {

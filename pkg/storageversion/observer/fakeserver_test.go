@@ -44,6 +44,7 @@ type fakeServer struct {
 
 	mu          sync.Mutex
 	requests    map[string]int // by path, with ?watch for watches
+	underWay    int            // requests that are to be answered
 	documents   map[string]string
 	failing     map[string]int // status codes by prefix of the path
 	collections map[string]*collection
@@ -199,6 +200,10 @@ func (s *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	document, isDocument := s.documents[r.URL.Path]
 	c := s.collections[r.URL.Path]
 	started := s.started
+	if !watching && code != noAnswer {
+		s.underWay++
+		defer s.answered()
+	}
 	s.mu.Unlock()
 	switch {
 	case code == noAnswer:
@@ -227,6 +232,18 @@ func (s *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		s.list(w, c, query)
 	}
+}
+
+func (s *fakeServer) answered() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.underWay--
+}
+
+func (s *fakeServer) isAnswering() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.underWay > 0
 }
 
 func failure(code int, reason metav1.StatusReason) object {
@@ -333,6 +350,9 @@ func (s *fakeServer) watch(w http.ResponseWriter, r *http.Request, c *collection
 	}
 }
 
+// soon is how long anything may take on a busy machine.
+const soon = 5 * time.Minute
+
 // eventually waits until check has nothing to complain about. Some checks let 100 ms of a fake clock go by, and what
 // they wait for happens every few minutes.
 func eventually(t *testing.T, check func() error) {
@@ -342,7 +362,7 @@ func eventually(t *testing.T, check func() error) {
 		last = check()
 		return last == nil, nil
 	}
-	if wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 5*time.Minute, true, try) != nil {
+	if wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, soon, true, try) != nil {
 		t.Fatalf("still: %v", last)
 	}
 }

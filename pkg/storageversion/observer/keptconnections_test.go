@@ -123,7 +123,7 @@ func TestKeptConnectionsAreCheap(t *testing.T) {
 	for i := range 3 {
 		c.clock.Step(keepAliveInterval)
 		for _, s := range c.servers {
-			c.until(t, func() error {
+			eventually(t, func() error {
 				if got := s.count("/version"); got < i+1 {
 					return fmt.Errorf("%d requests", got)
 				}

@@ -28,7 +28,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
@@ -321,7 +320,7 @@ func TestFollowingEnds(t *testing.T) {
 			go func() { defer close(ended); f.stop() }()
 			select {
 			case <-ended:
-			case <-time.After(wait.ForeverTestTimeout):
+			case <-time.After(soon):
 				t.Fatal("it does not end")
 			}
 			s.CloseClientConnections()

@@ -65,7 +65,11 @@ func (n *Node) Start() error {
 	if n.process() != nil && n.process().Running() {
 		return nil
 	}
-	if err := n.start(); err != nil {
+	err := n.start()
+	if err != nil {
+		err = n.start() // On a slow machine the first try may end before the process is ready.
+	}
+	if err != nil {
 		return fmt.Errorf("starting %s: %w", n.Name, err)
 	}
 	n.mu.Lock()

@@ -50,7 +50,7 @@ const (
 	// markKey is written to know that everything before it was seen.
 	markKey = registry + "chaos-mark"
 	// seenWithin is how long the recorder may be behind an etcd that answers.
-	seenWithin = time.Minute
+	seenWithin = 3 * time.Minute
 )
 
 // builtins decodes what API servers store in protobuf.

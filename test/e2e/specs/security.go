@@ -18,12 +18,14 @@ package specs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -239,7 +241,13 @@ func private(ctx context.Context, c *suite.Case) {
 	case outcome.Everything == "":
 		c.Fail("the adapter tells nothing of what users can read, so this spec would show nothing")
 	}
-	// Events come late.
+	c.Eventually(ctx, func(ctx context.Context) error {
+		outcome, err := migration.Outcome(ctx)
+		if err == nil && !strings.Contains(outcome.Everything, corev1.EventTypeWarning) {
+			err = errors.New("the adapter tells of no Event that warns of the failure, so this spec would show little")
+		}
+		return err
+	})
 	c.Consistently(ctx, while, func(ctx context.Context) error {
 		outcome, err := migration.Outcome(ctx)
 		if before, _, shown := strings.Cut(outcome.Everything, secret); err == nil && shown {

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/onsi/ginkgo/v2"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,6 +34,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 	clientdiscovery "k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
@@ -118,7 +120,8 @@ func NewVersion(name string, stored bool) apiextensionsv1.CustomResourceDefiniti
 	}
 }
 
-// Prepare lets the implementation prepare for a resource.
+// Prepare lets the implementation prepare for a resource. If that gave it a permission, Prepare returns when all API
+// servers know it.
 func (c *Case) Prepare(ctx context.Context, r Resource) {
 	ginkgo.GinkgoHelper()
 	undo, err := c.Implementation.Prepare(ctx, r.At())
@@ -126,6 +129,26 @@ func (c *Case) Prepare(ctx context.Context, r Resource) {
 		cleanUp(undo)
 	}
 	c.Must(err)
+	user := c.Options.Identity
+	if undo == nil || user == "" {
+		return
+	}
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: user, Groups: GroupsOf(user), ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: "patch", Group: r.Group, Resource: r.GroupResource.Resource,
+		},
+	}}
+	c.Everywhere(ctx, func(ctx context.Context, config *rest.Config) error {
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return err
+		}
+		answer, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		if err == nil && !answer.Status.Allowed {
+			err = fmt.Errorf("%s may not patch %s yet", user, r)
+		}
+		return err
+	})
 }
 
 // awaitServed waits until all servers serve a resource and say that they store that version.

@@ -18,6 +18,7 @@ package framework
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -25,6 +26,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -123,6 +125,25 @@ func StopManager(t *testing.T, process *controlplane.Process) {
 	if err := process.Wait(); err != nil {
 		t.Errorf("%s was asked to end and ended with %v", process.Name(), err)
 	}
+}
+
+// AwaitRead waits until the log of a manager, which runs with -v=4, tells that it has read what each server writes.
+func AwaitRead(
+	t *testing.T, within time.Duration, manager *controlplane.Process, servers ...*controlplane.APIServer,
+) {
+	t.Helper()
+	Eventually(t, within, func(context.Context) error {
+		log := manager.Log()
+		for _, server := range servers {
+			address := regexp.QuoteMeta(strings.TrimPrefix(server.URL(), "https://"))
+			read := regexp.MustCompile("Read the discovery documents of an API server.* address=\"" + address +
+				"\".* failure=\"\" ")
+			if !read.MatchString(log) {
+				return fmt.Errorf("%s has not read from %s", manager.Name(), server.URL())
+			}
+		}
+		return nil
+	})
 }
 
 // WhilePaused does what is to be done before the process goes on, however long that takes.

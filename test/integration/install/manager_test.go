@@ -169,6 +169,8 @@ func (c *cluster) createObjects(t *testing.T) {
 	if _, err := c.Definitions().Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	c.awaitListed(t, "example.com/v1", "widgets", "widgets/status")
+	c.awaitListed(t, v1alpha1.SchemeGroupVersion.String(), "storagestates", "storageversionmigrations")
 	c.kubectl(t, samples.Objects, "create", "--validate=false", "-f", "-")
 	framework.Eventually(t, soon, func(ctx context.Context) error {
 		widget := &unstructured.Unstructured{Object: map[string]any{
@@ -179,6 +181,25 @@ func (c *cluster) createObjects(t *testing.T) {
 		return err
 	})
 	c.StoreVersion(t, widgets, "v2")
+}
+
+// awaitListed waits until discovery lists resources, which is later than their definitions are Established.
+func (c *cluster) awaitListed(t *testing.T, version string, resources ...string) {
+	t.Helper()
+	framework.Eventually(t, soon, func(context.Context) error {
+		listed := map[string]bool{}
+		for _, document := range c.documents(t) {
+			for _, resource := range document.APIResources {
+				listed[resource.Name] = listed[resource.Name] || document.GroupVersion == version
+			}
+		}
+		for _, resource := range resources {
+			if !listed[resource] {
+				return fmt.Errorf("discovery does not list %s of %s", resource, version)
+			}
+		}
+		return nil
+	})
 }
 
 // accountConfig is for clients that are the ServiceAccount of the Deployment.
@@ -294,7 +315,14 @@ func (c *cluster) applyAgain(t *testing.T) {
 		return c.kubectl(t, "", "get", "clusterrole", "svm-controller-manager:custom",
 			"-o", "jsonpath={.metadata.resourceVersion}")
 	}
-	before := role()
+	before := ""
+	framework.Eventually(t, soon, func(context.Context) error { // The controller that collects them may write once more.
+		last := before
+		if before = role(); before != last {
+			return fmt.Errorf("the collected rules are at revision %s, and were at %q", before, last)
+		}
+		return nil
+	})
 	c.apply(t, "default")
 	if after := role(); after != before {
 		t.Errorf("applying the same manifests again changes the collected rules: revision %s, then %s", before, after)

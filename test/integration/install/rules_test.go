@@ -91,7 +91,7 @@ func TestStaticPod(t *testing.T) {
 // testPolicyComesLate wants no object to change. Some are rewritten before the rule comes, so the rule does not refuse
 // all of them, which would be another reason to fail.
 func testPolicyComesLate(t *testing.T, c *cluster, manager *controlplane.Process, port int) {
-	const count = 80 // in one namespace, so that the rule may be about that
+	const count = 150 // in one namespace, so that the rule may be about that
 	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 	for i := range count {
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("secret-%03d", i)}}

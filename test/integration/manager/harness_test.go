@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,7 +59,8 @@ type managerProcess struct {
 func startManager(t *testing.T, cp *controlplane.ControlPlane, binary, name string, args ...string) *managerProcess {
 	t.Helper()
 	process, port := framework.StartManager(t, cp, framework.Process{
-		Name: name, Program: binary, Config: cp.Config(name, framework.Masters), Args: append([]string{"-v=2"}, args...),
+		Name: name, Program: binary, Config: cp.Config(name, framework.Masters),
+		Args: slices.Concat([]string{"-v=2"}, framework.PatientElection, args),
 	})
 	return &managerProcess{Process: process, name: name, port: port}
 }
@@ -132,6 +134,19 @@ func eventually(t *testing.T, timeout time.Duration, awaited string, ok func() b
 			t.Fatalf("not within %v: %s", timeout, awaited)
 		}
 		time.Sleep(max(200*time.Millisecond, min(10*time.Since(began), 2*time.Second)))
+	}
+}
+
+// unanswered is part of a line that the manager logs when an API server does not answer in time whether it serves a
+// resource.
+const unanswered = "asking the API server for it failed"
+
+// checkRepeats wants the log to say the words so many times at most, and once more for each line that comes between.
+func checkRepeats(t *testing.T, log, words string, most int, between string) {
+	t.Helper()
+	most += strings.Count(log, between)
+	if n := strings.Count(log, words); n > most {
+		t.Errorf("the log says %d times, want %d at most: %s\n%s", n, most, words, log)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,7 +42,8 @@ const (
 	// eventually is for what must happen, no matter when.
 	eventually = 10 * time.Minute
 	// poll is how often a condition is looked at, for some with requests.
-	poll = 300 * time.Millisecond
+	poll        = 300 * time.Millisecond
+	fewestLooks = 5
 
 	observerUser = "observer"
 )
@@ -117,14 +119,31 @@ func within(t *testing.T, limit time.Duration, check func() error) {
 	t.Logf("it took %v", time.Since(began).Round(time.Millisecond))
 }
 
-// during fails the test as soon as check complains.
+// during fails the test as soon as check complains. It calls check fewestLooks times at least.
 func during(t *testing.T, period time.Duration, check func() error) {
 	t.Helper()
-	try := func(context.Context) (bool, error) { return false, check() }
-	err := wait.PollUntilContextTimeout(t.Context(), poll, period, true, try)
-	if !wait.Interrupted(err) {
-		t.Error(err)
+	for looks, end := 0, time.Now().Add(period); looks < fewestLooks || time.Now().Before(end); looks++ {
+		if err := check(); err != nil {
+			t.Error(err)
+			return
+		}
+		time.Sleep(poll)
 	}
+}
+
+// duringRequests fails the test as soon as check complains, until so many more requests were counted.
+func duringRequests(t *testing.T, counted *atomic.Int64, more int64, check func() error) {
+	t.Helper()
+	before := counted.Load()
+	within(t, eventually, func() error {
+		if err := check(); err != nil {
+			t.Fatal(err)
+		}
+		if n := counted.Load() - before; n < more {
+			return fmt.Errorf("the observer has sent %d requests that tell of polls, want %d", n, more)
+		}
+		return nil
+	})
 }
 
 // complete says what is missing in an observation that should be complete and have that many encodings.

@@ -64,10 +64,14 @@ func TestReplicasOfAnAggregatedServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	config, fails := cp.Config(observerUser, "system:masters"), &atomic.Bool{}
+	lists := &atomic.Int64{} // of endpoints, two in each poll: one for each version of the group
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(request *http.Request) (*http.Response, error) {
-			if fails.Load() && strings.HasSuffix(request.URL.Path, "/namespaces/"+r.service.Namespace+"/endpointslices") {
-				return nil, errors.New("the list was cut")
+			if strings.HasSuffix(request.URL.Path, "/namespaces/"+r.service.Namespace+"/endpointslices") {
+				lists.Add(1)
+				if fails.Load() {
+					return nil, errors.New("the list was cut")
+				}
 			}
 			return next.RoundTrip(request)
 		})
@@ -90,7 +94,7 @@ func TestReplicasOfAnAggregatedServer(t *testing.T) {
 		t.Helper()
 		within(t, eventually, disagreeing(words))
 		t.Log(s.Observe(flunders).Problem.Message)
-		during(t, 10*time.Second, disagreeing(""))
+		duringRequests(t, lists, 20, disagreeing(""))
 	}
 	t.Run("replicas that are no Pods", func(t *testing.T) { never(t, "do not name Pods") })
 	t.Run("Pods of two ReplicaSets", func(t *testing.T) {
@@ -103,7 +107,7 @@ func TestReplicasOfAnAggregatedServer(t *testing.T) {
 	})
 	t.Run("a list that fails shows no rollout", func(t *testing.T) {
 		fails.Store(true)
-		during(t, 5*time.Second, func() error {
+		duringRequests(t, lists, 10, func() error {
 			if last, _ := ptrTo(s.Observe(flunders)).Last(); slices.Contains(last.Writing, storageversion.Unknown) {
 				return fmt.Errorf("written is %q", last.Writing)
 			}

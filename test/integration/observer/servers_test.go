@@ -19,8 +19,10 @@ package observer
 import (
 	"fmt"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,7 +43,8 @@ func TestThreeServers(t *testing.T) {
 
 	t.Run("every server is asked at its own address", func(t *testing.T) {
 		within(t, soon, func() error { return s.complete(deployments, storageversion.BuiltIn, 1) })
-		checkEvidence(t, s, cp)
+		// A server that renews its address late is not asked there for a while.
+		within(t, soon, func() error { return s.checkEvidence(cp) })
 	})
 	t.Run("a killed server that comes back as another version is seen at once", func(t *testing.T) {
 		emulate(t, s, cp.Servers()[2])
@@ -153,8 +156,7 @@ func checkVersions(t *testing.T, s *observed) {
 	}
 }
 
-func checkEvidence(t *testing.T, s *observed, cp *controlplane.ControlPlane) {
-	t.Helper()
+func (s *observed) checkEvidence(cp *controlplane.ControlPlane) error {
 	last, _ := ptrTo(s.Observe(deployments)).Last()
 	var addresses, identities, wantAddresses, wantIdentities []string
 	for _, e := range last.Evidence.Endpoints {
@@ -170,11 +172,12 @@ func checkEvidence(t *testing.T, s *observed, cp *controlplane.ControlPlane) {
 	slices.Sort(wantAddresses)
 	slices.Sort(wantIdentities)
 	if !slices.Equal(addresses, wantAddresses) || !slices.Equal(identities, wantIdentities) {
-		t.Errorf("asked at %q for %q, want %q for %q", addresses, identities, wantAddresses, wantIdentities)
+		return fmt.Errorf("asked at %q for %q, want %q for %q", addresses, identities, wantAddresses, wantIdentities)
 	}
 	if last.Evidence.Source != migrationv1alpha1.EvidenceFromServerDiscovery {
-		t.Errorf("the evidence is from %q", last.Evidence.Source)
+		return fmt.Errorf("the evidence is from %q", last.Evidence.Source)
 	}
+	return nil
 }
 
 // TestOneServer has no EndpointSlices.
@@ -186,7 +189,18 @@ func TestOneServer(t *testing.T) {
 }
 
 func testOneServerWithoutAddress(t *testing.T, cp *controlplane.ControlPlane) {
-	s := startObserver(t, cp.Config(observerUser, "system:masters"), observer.Options{PollInterval: 2 * time.Second})
+	config, polls := cp.Config(observerUser, "system:masters"), &atomic.Int64{}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(request *http.Request) (*http.Response, error) {
+			// A poll lists all Leases at once. Whoever watches them asks for pages.
+			query := request.URL.Query()
+			if strings.HasSuffix(request.URL.Path, "/leases") && !query.Has("limit") && !query.Has("watch") {
+				polls.Add(1)
+			}
+			return next.RoundTrip(request)
+		})
+	})
+	s := startObserver(t, config, observer.Options{PollInterval: 2 * time.Second})
 	within(t, soon, func() error { return s.complete(deployments, storageversion.BuiltIn, 1) })
 	if class := s.Observe(policies).Class; class != storageversion.BuiltIn {
 		t.Errorf("%s is %q", policies, class)
@@ -198,7 +212,7 @@ func testOneServerWithoutAddress(t *testing.T, cp *controlplane.ControlPlane) {
 		if err := server.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		during(t, 6*time.Second, func() error { // longer than any interval but the poll's
+		duringRequests(t, polls, 3, func() error { // Two polls have ended when the third one begins.
 			after := s.Observe(deployments)
 			if after.Presence != before.Presence || len(after.Sightings) != len(before.Sightings) {
 				return fmt.Errorf("presence %q and %d sightings, before %q and %d",

@@ -88,6 +88,8 @@ func testDeleted(t *testing.T, c *cluster) {
 		}
 		return nil
 	})
+	// The manager deletes the state when it has seen that the definition is gone.
+	c.awaitSVM(t, []string{"status", "gadgets"}, 2, "NotServed", "The API server does not serve the resource")
 	c.svm(t, "denied").must(t, 0, "No objects are denied.")
 	for _, verb := range []string{"status", "plan"} {
 		if answer := c.svm(t, verb); strings.Contains(answer.out, "gadget") {
@@ -95,7 +97,6 @@ func testDeleted(t *testing.T, c *cluster) {
 		}
 	}
 	c.svm(t, "history").must(t, 0, "gadgets.example.com", "ResourceNotServed")
-	c.svm(t, "status", "gadgets").must(t, 2, "NotServed", "The API server does not serve the resource")
 	c.svm(t, "pause", "gadgets").must(t, 1).tell(t, "gadgets.example.com has no StorageState: the API server does not")
 }
 

@@ -39,6 +39,7 @@ import (
 
 	gc "sigs.k8s.io/svm-controller-manager/pkg/controller/storageversiongc"
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 const (
@@ -79,6 +80,17 @@ func (i *interceptor) count(what string) int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.requests[what]
+}
+
+// awaitLeaseReads waits until the collector of that name has read Leases that many times.
+func (i *interceptor) awaitLeaseReads(t *testing.T, name string, atLeast int) {
+	t.Helper()
+	framework.Eventually(t, soon, func(context.Context) error {
+		if n := i.count("GET lease"); n < atLeast {
+			return fmt.Errorf("%s: %d readings of leases", name, n)
+		}
+		return nil
+	})
 }
 
 func (i *interceptor) total() (n int) {

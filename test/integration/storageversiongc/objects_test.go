@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storageversion"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 )
 
@@ -74,7 +75,12 @@ func publish(
 
 func mustPublish(t *testing.T, client kubernetes.Interface, name string, servers ...server) {
 	t.Helper()
-	if _, err := publish(t.Context(), client, name, servers...); err != nil {
+	overtaken := func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsNotFound(err) } // by a collector
+	err := retry.OnError(retry.DefaultBackoff, overtaken, func() error {
+		_, err := publish(t.Context(), client, name, servers...)
+		return err
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 }

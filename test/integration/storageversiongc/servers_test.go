@@ -24,6 +24,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -61,10 +62,11 @@ func TestServersThatComeAndGo(t *testing.T) {
 		}
 		// The server that stays has put its Lease back, before its entries would have gone with the others'.
 		leases := client.CoordinationV1().Leases(metav1.NamespaceSystem)
-		lease, err := leases.Get(t.Context(), stays.Identity(), metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		var lease *coordinationv1.Lease
+		framework.Eventually(t, soon, func(ctx context.Context) (err error) {
+			lease, err = leases.Get(ctx, stays.Identity(), metav1.GetOptions{})
+			return err
+		})
 		t.Logf("the lease was deleted at %v and recreated at %v", deleted, lease.CreationTimestamp)
 		if late = lease.CreationTimestamp.After(deleted.Add(almostGrace)); late {
 			t.Log("that is so late on this machine that the entries may have gone")
@@ -91,7 +93,7 @@ func TestServersThatComeAndGo(t *testing.T) {
 		}
 		ready(t, returns)
 		back := startWitness(t, client)
-		gate.open()
+		gate.open(t)
 		framework.Eventually(t, soon, func(ctx context.Context) error { return noMarkers(ctx, client) })
 		framework.During(t, 3*time.Second, func(ctx context.Context) error {
 			return mentions(ctx, client, returns.Identity(), true)
@@ -154,23 +156,26 @@ func noMarkers(ctx context.Context, client kubernetes.Interface) error {
 
 // gate holds the controller right before its first removal.
 type gate struct {
-	reached, opened chan struct{}
-	once            sync.Once
+	reached, opened, answered chan struct{}
+	reach, answer             sync.Once
 }
 
 func newGate() *gate {
-	return &gate{reached: make(chan struct{}), opened: make(chan struct{})}
+	return &gate{reached: make(chan struct{}), opened: make(chan struct{}), answered: make(chan struct{})}
 }
 
 func (g *gate) hook(r *http.Request, next http.RoundTripper) (*http.Response, error) {
-	if r.Method != http.MethodGet && !putsMarker(r) {
-		g.once.Do(func() { close(g.reached) })
-		select {
-		case <-g.opened:
-		case <-r.Context().Done():
-		}
+	if r.Method == http.MethodGet || putsMarker(r) {
+		return next.RoundTrip(r)
 	}
-	return next.RoundTrip(r)
+	g.reach.Do(func() { close(g.reached) })
+	select {
+	case <-g.opened:
+	case <-r.Context().Done():
+	}
+	response, err := next.RoundTrip(r)
+	g.answer.Do(func() { close(g.answered) })
+	return response, err
 }
 
 func (g *gate) waitForRemoval(t *testing.T) {
@@ -182,4 +187,13 @@ func (g *gate) waitForRemoval(t *testing.T) {
 	}
 }
 
-func (g *gate) open() { close(g.opened) }
+// open lets the removal pass, and returns when the API server has answered.
+func (g *gate) open(t *testing.T) {
+	t.Helper()
+	close(g.opened)
+	select {
+	case <-g.answered:
+	case <-time.After(soon):
+		t.Fatal("the controller's removal was never answered")
+	}
+}

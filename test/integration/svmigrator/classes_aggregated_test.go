@@ -19,13 +19,14 @@ package svmigrator
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -81,9 +82,13 @@ func (c *cluster) createFlunders(t *testing.T) {
 				"labels": map[string]any{"number": fmt.Sprint(i)},
 			},
 		}}
-		if _, err := client.Create(t.Context(), flunder, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		framework.Eventually(t, soon, func(ctx context.Context) error { // The aggregator may not reach the server at once.
+			_, err := client.Create(ctx, flunder, metav1.CreateOptions{})
+			if apierrors.IsAlreadyExists(err) {
+				return nil // The answer to an earlier try was lost.
+			}
+			return err
+		})
 	}
 }
 
@@ -98,8 +103,12 @@ func testAggregatedChange(t *testing.T, c *cluster) {
 		t, framework.Process{Name: "far-manager", Config: gate.Config(framework.ManagerUser, framework.Masters)},
 	)
 	framework.Eventually(t, soon, func(context.Context) error {
-		if strings.Count(manager.Log(), "Read the discovery document of an aggregated server") < 2 {
-			return errors.New("the manager has not looked at both versions of the aggregated server")
+		for _, version := range []string{"v1alpha1", "v1beta1"} {
+			read := fmt.Sprintf(`Read the discovery document of an aggregated server.* groupVersion="%s/%s".* failure="" `,
+				flunders.Group, version)
+			if !regexp.MustCompile(read).MatchString(manager.Log()) {
+				return fmt.Errorf("the manager has not looked at %s of the aggregated server", version)
+			}
 		}
 		return nil
 	})

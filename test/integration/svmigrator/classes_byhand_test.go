@@ -201,7 +201,7 @@ func testSubresource(t *testing.T, c *cluster, r custom) {
 // while no manager runs. It returns the manager that runs afterwards.
 func testNonsenseInStatus(t *testing.T, c *cluster, begun, fresh custom) *controlplane.Process {
 	begunJudge, freshJudge := c.judge(t, begun.GroupResource), c.judge(t, fresh.GroupResource)
-	slow := c.startManager(t, "slow", "--migration-chunk-size=20", "--max-rewrites-per-second=5")
+	slow := c.startManager(t, "slow", "--migration-chunk-size=20", "--max-rewrites-per-second=2")
 	c.migrate(t, "begun", begun.WithVersion(""))
 	c.processed(t, "begun", 20)
 	framework.StopManager(t, slow)

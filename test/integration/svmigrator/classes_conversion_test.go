@@ -19,12 +19,10 @@ package svmigrator
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -139,22 +137,16 @@ func (h *herd) oxen(t *testing.T) []unstructured.Unstructured {
 func (h *herd) breaks(t *testing.T, name string) {
 	t.Helper()
 	h.hook.Behave(webhook.Behaviour{Fail: true})
-	running := h.reports(t, name, v1alpha1.MigrationRunning, corev1.ConditionTrue, v1alpha1.MigrationReasonRetrying, soon)
-	for _, part := range []string{
-		"conversion webhook for migration.test/v2", "this webhook was told to fail", "the next try is at",
-	} {
-		if !strings.Contains(running.Message, part) {
-			t.Errorf("while it is broken the message does not say %q: %s", part, running.Message)
-		}
-	}
+	h.runningSays(t, name, v1alpha1.MigrationReasonRetrying,
+		"conversion webhook for migration.test/v2", "this webhook was told to fail", "the next try is at")
 	const window = 6 * time.Second
 	began, asked := time.Now(), h.hook.Requests()
-	framework.During(t, window, func(ctx context.Context) error {
+	during(t, window, func(ctx context.Context) (complaint, failure error) {
 		m, err := h.fetch(ctx, name)
-		if err != nil || condition(m, v1alpha1.MigrationRunning) == nil {
-			return fmt.Errorf("the outage ended it: %s (%v)", words(m), err)
+		if err == nil && condition(m, v1alpha1.MigrationRunning) == nil {
+			complaint = fmt.Errorf("the outage ended it: %s", words(m))
 		}
-		return nil
+		return complaint, err
 	})
 	patches := 0
 	for _, tries := range h.tries(t, h.GroupResource, began) {

@@ -17,7 +17,9 @@ limitations under the License.
 package svmigrator
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,7 +29,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
+
+// longSettle is a settle period within which also a busy API server follows a schema, or withdraws a version.
+const longSettle = 15 * time.Second
 
 // defineClocks creates a definition whose versions have these fields in their spec. The field era has a default.
 func (c *cluster) defineClocks(t *testing.T, r custom, v1, v2 []string) {
@@ -61,6 +69,30 @@ func (c *cluster) createClock(t *testing.T, r custom, version, name string, spec
 	}
 }
 
+// awaitWritten waits until the API server writes that version, which it does a moment after the definition says so.
+func (c *cluster) awaitWritten(t *testing.T, r custom, version string) {
+	t.Helper()
+	c.createClock(t, r, "v1", "probe", map[string]any{"maker": "huygens"})
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		patch := fmt.Appendf(nil, `{"metadata":{"labels":{"time":"%x"}}}`, time.Now().UnixNano())
+		if _, err := c.objects(r).Patch(ctx, "probe", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			return err
+		}
+		stored, err := c.Stored(ctx, r.GroupResource)
+		if err != nil {
+			return err
+		}
+		at := slices.IndexFunc(stored, func(o controlplane.StoredObject) bool { return o.Name == "probe" })
+		if at < 0 || stored[at].Encoding != r.encoding(version) {
+			return fmt.Errorf("the API server does not write %s yet", r.encoding(version))
+		}
+		return nil
+	})
+	if err := c.objects(r).Delete(t.Context(), "probe", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // testOtherVersion wants custom resources to keep a field that the version which a migration names does not have.
 func testOtherVersion(t *testing.T, c *cluster) {
 	r := newCustom("clocks", "Clock")
@@ -68,9 +100,10 @@ func testOtherVersion(t *testing.T, c *cluster) {
 	c.defineClocks(t, r, []string{"maker"}, []string{"maker", "timezone"})
 	c.createClock(t, r, "v1", "old", spec)
 	c.flip(t, r, "v2")
+	c.awaitWritten(t, r, "v2")
 	c.createClock(t, r, "v2", "new", spec)
 	judge := c.judge(t, r.GroupResource)
-	c.startManager(t, "manager")
+	c.startManager(t, "manager", "--settle-period="+longSettle.String())
 
 	c.migrate(t, "by-v1", r.WithVersion("v1"))
 	m := c.ended(t, "by-v1", soon)
@@ -143,7 +176,7 @@ func testSchemaThatGetsAField(t *testing.T, c *cluster) {
 	c.createClock(t, r, "v1", "zoned", map[string]any{"maker": "huygens", "timezone": "UTC"})
 	c.createClock(t, r, "v1", "plain", map[string]any{"maker": "huygens"})
 	c.flip(t, r, "v2")
-	c.startManager(t, "manager")
+	c.startManager(t, "manager", "--settle-period="+longSettle.String())
 	c.migrate(t, "denied", r.WithVersion(""))
 	mustFail(t, c.ended(t, "denied", soon), v1alpha1.MigrationReasonObjectsDenied)
 
@@ -154,7 +187,7 @@ func testSchemaThatGetsAField(t *testing.T, c *cluster) {
 	c.migrate(t, "kept", r.WithVersion(""))
 	m := c.ended(t, "kept", soon)
 	mustSucceed(t, m)
-	if waited := m.Status.StartTime.Sub(changed); waited < settle {
+	if waited := m.Status.StartTime.Sub(changed); waited < longSettle {
 		t.Errorf("it started %v after the change, which is less than the settle period", waited)
 	}
 	zoned, err := c.at(r, "v2").Get(t.Context(), "zoned", metav1.GetOptions{})
@@ -184,8 +217,8 @@ func testAddedDefaults(t *testing.T, c *cluster) {
 	for _, r := range []custom{watches, towers} {
 		c.flip(t, r, "v2")
 	}
-	time.Sleep(time.Second) // The API server has to follow, so that the new objects have the field.
 	for _, r := range []custom{watches, towers} {
+		c.awaitWritten(t, r, "v2")
 		c.createClock(t, r, "v2", "new", map[string]any{"maker": "huygens", "era": "ancient"})
 	}
 	c.startManager(t, "manager")
@@ -201,7 +234,7 @@ func testAddedDefaults(t *testing.T, c *cluster) {
 
 	// Where nothing else is possible, the message names the reason.
 	c.flip(t, towers, "v1")
-	time.Sleep(time.Second)
+	c.awaitWritten(t, towers, "v1")
 	c.createClock(t, towers, "v1", "stuck", map[string]any{"maker": "huygens"})
 	c.flip(t, towers, "v2")
 	c.ChangeDefinition(t, towers.GroupResource, func(d *apiextensionsv1.CustomResourceDefinition) {

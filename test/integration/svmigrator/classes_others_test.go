@@ -50,7 +50,7 @@ func testOthersWrite(t *testing.T, c *cluster) {
 	c.define(t, ledgers)
 	c.fill(t, ledgers, "ledger", ledgerCount)
 	// The rate is bounded so that others have the time to do something.
-	c.startManager(t, "manager", "--max-rewrites-per-second=10", "--migration-chunk-size=50")
+	c.startManager(t, "manager", "--max-rewrites-per-second=4", "--migration-chunk-size=50")
 	o := startOthers(t, c, ledgers)
 	c.flip(t, ledgers, "v2")
 	judge := c.judge(t, ledgers.GroupResource)

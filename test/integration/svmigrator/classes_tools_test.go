@@ -152,6 +152,16 @@ func progress(t *testing.T, m *v1alpha1.StorageVersionMigration, want v1alpha1.M
 	}
 }
 
+// rewroteAll complains unless a migration has rewritten that many objects and found no others. If the answer
+// to a rewrite is lost, as on a busy machine, the next try finds that somebody has written the object.
+func rewroteAll(t *testing.T, m *v1alpha1.StorageVersionMigration, objects int64) {
+	t.Helper()
+	p := m.Status.Progress
+	if p == nil || p.Processed != objects || p.Rewritten+p.WrittenByOthers != objects || p.WrittenByOthers > p.Retried {
+		t.Errorf("%s has not rewritten %d objects", words(m), objects)
+	}
+}
+
 // tries are the patches that the manager sent about each object of a resource since a time, in order: each is named by
 // the subresource it went to, which is empty for none.
 func (c *cluster) tries(t *testing.T, resource schema.GroupResource, since time.Time) map[string][]string {

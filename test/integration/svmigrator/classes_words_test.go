@@ -40,7 +40,7 @@ const (
 	noteCount      = 60
 	bystanderCount = 150
 	// asksForPatience is a wait that a webhook asks for, and that nobody else has to know of.
-	asksForPatience = 20 * time.Second
+	asksForPatience = time.Minute
 	unheldUp        = asksForPatience - 2*time.Second
 	sealedNote      = "note-00059"
 )
@@ -122,14 +122,14 @@ func testDeniedInManyWords(t *testing.T, c *cluster) {
 	bystanders.succeeded(t, soon, 1)
 	usually, _ := bystanders.writes.pace(0)
 	bystanders.flip(t, bystanders.custom, "v1")
-	c.migrate(t, "bystanders-again", bystanders.WithVersion(""))
-	bystanders.writes.reach(t, bystanderCount+bystanderCount/10, soon)
 	began := time.Now()
 	c.migrate(t, "notes", notes.WithVersion(""))
 
 	t.Run("what is denied", func(t *testing.T) {
 		// All is done but what the webhook has yet to make up its mind about.
 		c.reports(t, "notes", v1alpha1.MigrationRunning, corev1.ConditionTrue, v1alpha1.MigrationReasonRetrying, soon)
+		c.migrate(t, "bystanders-again", bystanders.WithVersion(""))
+		bystanders.writes.reach(t, 2*bystanderCount, soon)
 		hook.Behave(webhook.Behaviour{Deny: statuses})
 		decided := time.Now()
 		m := c.ended(t, "notes", soon)

@@ -17,6 +17,7 @@ limitations under the License.
 package svmigrator
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -82,7 +83,8 @@ func testFullBehind(t *testing.T, c *cluster) {
 	t.Logf("the etcd of the aggregated server is full: %s", failing.Message)
 	s.migrate(t)
 	s.succeeded(t, soon, 1)
-	if limit := c.paceLimit(t, address); limit < slowed {
+	// The API server itself may ask for fewer requests, or take too long, as on a busy machine.
+	if limit, overloaded := c.pace(t, address); limit < slowed && !overloaded {
 		t.Errorf("the migration that waits has slowed down all others: %v rewrites may be under way at a time", limit)
 	}
 	wantFlunders(t, etcd, flundersBefore)
@@ -91,8 +93,9 @@ func testFullBehind(t *testing.T, c *cluster) {
 	wantFlunders(t, etcd, flundersAfter)
 }
 
-// paceLimit is how many rewrites may be under way at a time, as the metrics of the manager at the address tell.
-func (c *cluster) paceLimit(t *testing.T, address string) (limit float64) {
+// pace is how many rewrites may be under way at a time, and whether the API server was overloaded, as the metrics of
+// the manager at the address tell. What an etcd answers that is full counts as StorageFull, and not as Overloaded.
+func (c *cluster) pace(t *testing.T, address string) (limit float64, overloaded bool) {
 	t.Helper()
 	config := rest.CopyConfig(c.AdminConfig)
 	config.Host, config.CAData, config.Insecure = "https://"+address, nil, true
@@ -110,10 +113,11 @@ func (c *cluster) paceLimit(t *testing.T, address string) (limit float64) {
 		if found == nil {
 			return errors.New("the metrics do not tell the limit")
 		}
+		overloaded = bytes.Contains(page, []byte(`storage_version_migrator_retried_rewrites_total{failure="Overloaded"}`))
 		limit, err = strconv.ParseFloat(string(found[1]), 64)
 		return err
 	})
-	return limit
+	return limit, overloaded
 }
 
 // flundersIn returns what is stored of flunders.
@@ -147,15 +151,19 @@ const filler = "/filler/"
 // fillEtcd writes until etcd accepts no more.
 func fillEtcd(t *testing.T, etcd *clientv3.Client) {
 	t.Helper()
-	for i := 0; ; i++ {
-		_, err := etcd.Put(t.Context(), fmt.Sprint(filler, i), strings.Repeat("x", 100_000))
-		if errors.Is(err, rpctypes.ErrNoSpace) {
-			return
+	puts := 0
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		for {
+			puts++
+			_, err := etcd.Put(ctx, fmt.Sprint(filler, puts), strings.Repeat("x", 100_000))
+			if errors.Is(err, rpctypes.ErrNoSpace) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 }
 
 // emptyEtcd frees space as an administrator does.

@@ -128,11 +128,12 @@ func testStorageMigrating(t *testing.T, c *cluster) {
 	t.Logf("the migration waits: %s", waits.Message)
 	s.judge.stored(t, s.encoding("v2"))
 	said := time.Now()
-	framework.During(t, inTreeLook, func(context.Context) error {
-		if versions := s.storedVersions(t, s.custom); !sameStrings(versions, "v1", "v2") {
-			return fmt.Errorf("status.storedVersions is %v already", versions)
+	during(t, inTreeLook, func(ctx context.Context) (complaint, failure error) {
+		definition, err := c.Definitions().Get(ctx, s.String(), metav1.GetOptions{})
+		if err == nil && !sameStrings(definition.Status.StoredVersions, "v1", "v2") {
+			complaint = fmt.Errorf("status.storedVersions is %v already", definition.Status.StoredVersions)
 		}
-		return nil
+		return complaint, err
 	})
 	counts, err := c.Requests(controlplane.RequestFilter{
 		Since: said, Users: []string{framework.ManagerUser}, Verbs: []string{"update"},

@@ -103,12 +103,12 @@ func testLaggingServer(t *testing.T, c *lagging) {
 		t.Fatalf("%d objects are stored in v1, so the server does not lag", n)
 	}
 	began := time.Now()
-	framework.During(t, lagsFor, func(ctx context.Context) error {
+	during(t, lagsFor, func(ctx context.Context) (complaint, failure error) {
 		m, err := c.fetch(ctx, "lag")
 		if err == nil && m.Status.StartTime != nil {
-			err = fmt.Errorf("the migration has started: %s", words(m))
+			complaint = fmt.Errorf("the migration has started: %s", words(m))
 		}
-		return err
+		return complaint, err
 	})
 	writes, err := c.Requests(controlplane.RequestFilter{
 		Users: []string{framework.ManagerUser}, Since: began, Verbs: []string{"create", "update", "patch"},

@@ -42,7 +42,7 @@ var sinceAndUntil = regexp.MustCompile(
 // testServerPushesBack lets the servers refuse rewrites, and lose answers to them.
 func testServerPushesBack(t *testing.T, c *cluster) {
 	// At this rate there is time to see that the migration goes on, and to refuse again, before it ends.
-	const burdens, perSecond = 200, 10
+	const burdens, perSecond = 400, 10
 	refused, lossy := c.stage(t, "burdens", "Burden", burdens), c.stage(t, "riddles", "Riddle", 60)
 	gate, err := c.NewInterceptor("", nil)
 	if err != nil {

@@ -39,9 +39,11 @@ const servesCandidates = "coordination.k8s.io/v1beta1=true"
 // testServedByAnotherServer has the server that the manager does not use serve one more resource, as a server of the
 // next release does in a rolling upgrade. The migration waits until the manager's own server serves it as well.
 func testServedByAnotherServer(t *testing.T, c *lagging) {
-	c.startProcess(t, framework.Process{
+	manager := c.startProcess(t, framework.Process{
 		Name: "manager", Config: c.Servers()[0].Config(framework.ManagerUser, framework.Masters),
 	})
+	// A migration that waits for seconds while nobody is known to serve its resource fails.
+	framework.AwaitRead(t, soon, manager, c.Servers()...)
 	c.migrate(t, "ahead", candidates)
 	framework.Eventually(t, soon, func(ctx context.Context) error {
 		m, err := c.fetch(ctx, "ahead")

@@ -27,7 +27,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -98,19 +97,8 @@ func (c *cluster) stageConverted(t *testing.T, plural, kind string, hook *webhoo
 // stuck wants the migration to have begun, and to say that it does not get on because of the webhook.
 func (s *scene) stuck(t *testing.T, reason string, says ...string) {
 	t.Helper()
-	running := s.reports(t, s.Resource, v1alpha1.MigrationRunning, corev1.ConditionTrue, reason, soon)
-	for _, part := range append(says, "conversion webhook for migration.test/", "connection refused") {
-		if !strings.Contains(running.Message, part) {
-			t.Errorf("the migration of %s does not say %q: %s", s.Resource, part, running.Message)
-		}
-	}
-	m, err := s.fetch(t.Context(), s.Resource)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m.Status.StartTime == nil || m.Status.CompletionTime != nil {
-		t.Errorf("it was to have begun and not ended: %s", words(m))
-	}
+	says = append(says, "conversion webhook for migration.test/", "connection refused")
+	s.runningSays(t, s.Resource, reason, says...)
 }
 
 // testEndCannotBeWritten forbids what is left to do when all objects are done.
@@ -145,7 +133,7 @@ func testEndCannotBeWritten(t *testing.T, c *cluster) {
 		unpruned.migrate(t)
 		m := c.ended(t, unpruned.Resource, soon)
 		mustSucceed(t, m)
-		progress(t, m, v1alpha1.MigrationProgress{Rewritten: 60})
+		rewroteAll(t, m, 60)
 		unpruned.judge.stored(t, unpruned.encoding("v2"))
 		unpruned.judge.onlyEncodings(t, 1)
 		c.said(t, m.Name, "StoredVersionsNotPruned", 1, forbidding)

@@ -131,7 +131,7 @@ func testDefinitionChangedBefore(t *testing.T, c *cluster) {
 	gate.Intercept(nil)
 	m := c.ended(t, "after", soon)
 	mustSucceed(t, m)
-	progress(t, m, v1alpha1.MigrationProgress{Rewritten: objects})
+	rewroteAll(t, m, objects)
 	judge.stored(t, s.encoding("v1"))
 }
 

@@ -17,6 +17,9 @@ limitations under the License.
 package svmigrator
 
 import (
+	"context"
+	"errors"
+	"regexp"
 	"sync"
 	"testing"
 	"time"
@@ -25,6 +28,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
@@ -38,7 +42,7 @@ func testTurnsOfEvents(t *testing.T, c *cluster) {
 		name, plural, kind string
 		run                func(t *testing.T, s *scene)
 	}{
-		{"the migration is deleted", "orphans", "Orphan", migrationDeleted},
+		{"the migration is deleted", "orphans", "Orphan", func(t *testing.T, s *scene) { migrationDeleted(t, s, manager) }},
 		{"the definition stores the old version again", "waverers", "Waverer", definitionFlipsBack},
 		{"the definition changes to and fro", "shakers", "Shaker", definitionFlipsToAndFro},
 		{"the version in use is not served any more", "retirees", "Retiree", versionNotServed},
@@ -59,12 +63,19 @@ func testTurnsOfEvents(t *testing.T, c *cluster) {
 	t.Run("the definition is deleted", func(t *testing.T) { definitionDeleted(t, s) })
 }
 
-func migrationDeleted(t *testing.T, s *scene) {
+func migrationDeleted(t *testing.T, s *scene, manager *controlplane.Process) {
 	s.migrate(t)
 	s.writes.reach(t, turnObjects/5, soon)
 	if err := s.Migrations().Delete(t.Context(), s.Resource, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	ended := regexp.MustCompile(`"Run ended".* migration="` + s.Resource + `" .* cause="the migration is gone`)
+	framework.Eventually(t, soon, func(context.Context) error {
+		if !ended.MatchString(manager.Log()) {
+			return errors.New("the run of the migration that was deleted goes on")
+		}
+		return nil
+	})
 	s.stops(t)
 	if changes := s.judge.onlyEncodings(t, 1); len(changes.Encoded) == turnObjects {
 		t.Error("all objects were rewritten before the migration was deleted")

@@ -107,6 +107,47 @@ func (c *cluster) reports(
 	return found
 }
 
+// runningSays waits until a migration runs, for that reason, and its condition says all of this. What it said first may
+// have been about a request that was on its way when something else happened.
+func (c *cluster) runningSays(t *testing.T, name, reason string, parts ...string) {
+	t.Helper()
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		m, err := c.fetch(ctx, name)
+		if err != nil {
+			return err
+		}
+		running := condition(m, v1alpha1.MigrationRunning)
+		if running == nil || running.Reason != reason {
+			return fmt.Errorf("%s does not run because of %s", words(m), reason)
+		}
+		for _, part := range parts {
+			if !strings.Contains(running.Message, part) {
+				return fmt.Errorf("%s does not say %q", words(m), part)
+			}
+		}
+		if m.Status.StartTime == nil || m.Status.CompletionTime != nil {
+			return fmt.Errorf("it was to have begun and not ended: %s", words(m))
+		}
+		return nil
+	})
+}
+
+// during is framework.During for looks that ask an API server. One that fails shows nothing, but not all may fail.
+func during(t *testing.T, period time.Duration, look func(ctx context.Context) (complaint, failure error)) {
+	t.Helper()
+	looks, last := 0, error(nil)
+	framework.During(t, period, func(ctx context.Context) error {
+		complaint, failure := look(ctx)
+		if last = failure; failure == nil {
+			looks++
+		}
+		return complaint
+	})
+	if looks == 0 {
+		t.Errorf("nobody could look for %v: %v", period, last)
+	}
+}
+
 // condition returns the condition if it is True.
 func condition(
 	m *v1alpha1.StorageVersionMigration, conditionType v1alpha1.MigrationConditionType,

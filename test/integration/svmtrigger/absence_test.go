@@ -24,6 +24,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
@@ -74,6 +75,7 @@ func testAbsence(t *testing.T, c *cluster) {
 
 	delete(before, once.String())
 	delete(before, often.String())
+	framework.Eventually(t, soon, func(context.Context) error { return c.allConfirmed(before) })
 	for _, life := range c.migrationsAfter(began) {
 		if _, same := before[resourceOf(life.last()).String()]; same {
 			t.Errorf("nothing changed, and there is a migration: %v", life)
@@ -87,6 +89,16 @@ func testAbsence(t *testing.T, c *cluster) {
 		}
 	}
 	framework.StopManager(t, second)
+}
+
+// allConfirmed complains unless a manager has confirmed all these states since their heartbeats were aged.
+func (c *cluster) allConfirmed(states map[string]*v1alpha1.StorageState) error {
+	for name := range states {
+		if state := c.state(name); state == nil || time.Since(state.Status.LastHeartbeatTime.Time) > time.Hour/2 {
+			return fmt.Errorf("nobody has looked at %s since the second manager started: %s", name, words(state))
+		}
+	}
+	return nil
 }
 
 // ageHeartbeat makes the last heartbeat of a state that much older.

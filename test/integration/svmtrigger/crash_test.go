@@ -68,6 +68,16 @@ func testCrash(t *testing.T, c *cluster, managerStarted time.Time, come func(cra
 
 	came := time.Now()
 	come(crashed)
+	newest := c.Servers()[len(c.Servers())-1]
+	// Until the new process was read, the states say what they said before.
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		holder, err := c.holder(ctx, newest)
+		if state := c.state(flowSchema.String()); err == nil && !names(state.Status.Evidence, holder) {
+			err = fmt.Errorf("%s does not know %s", words(state), holder)
+		}
+		return err
+	})
+	c.slowest = max(c.slowest, time.Since(came))
 	framework.Eventually(t, soon, func(context.Context) error {
 		return c.says(flowSchema, v1alpha1.StorageStateAgreed, metav1.ConditionTrue, v1alpha1.StateReasonServersAgree)
 	})
@@ -80,7 +90,6 @@ func testCrash(t *testing.T, c *cluster, managerStarted time.Time, come func(cra
 // replace starts a server at another address in place of one that crashed, whose Lease stays.
 func (c *cluster) replace(t *testing.T, crashed *controlplane.APIServer) {
 	t.Helper()
-	began := time.Now()
 	added, err := c.AddServer(t.Context(), controlplane.Server{
 		AllowAll: true, RuntimeConfig: oldServer().RuntimeConfig,
 	})
@@ -88,7 +97,6 @@ func (c *cluster) replace(t *testing.T, crashed *controlplane.APIServer) {
 		t.Fatal(err)
 	}
 	c.awaitHolder(t, added, "")
-	c.slowest = max(c.slowest, time.Since(began))
 	framework.Eventually(t, soon, func(ctx context.Context) error { return c.everyStateKnows(ctx, added) })
 	if _, err := c.Kube.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), crashed.Identity(),
 		metav1.GetOptions{}); err != nil {
@@ -107,13 +115,18 @@ func (c *cluster) everyStateKnows(ctx context.Context, server *controlplane.APIS
 		if evidence == nil || evidence.Source != v1alpha1.EvidenceFromServerDiscovery {
 			continue
 		}
-		if !slices.ContainsFunc(evidence.Servers, func(known v1alpha1.ServerEvidence) bool {
-			return known.Incarnation == holder
-		}) {
+		if !names(evidence, holder) {
 			return fmt.Errorf("the state of %s does not know %s", name, holder)
 		}
 	}
 	return nil
+}
+
+// names tells whether an evidence names the process of that incarnation.
+func names(evidence *v1alpha1.StorageEvidence, incarnation string) bool {
+	return slices.ContainsFunc(evidence.Servers, func(known v1alpha1.ServerEvidence) bool {
+		return known.Incarnation == incarnation
+	})
 }
 
 // nothingDoubted complains if a state lists, or takes for current, another encoding than before, or counts another

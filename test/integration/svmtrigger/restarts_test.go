@@ -20,7 +20,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -56,13 +55,7 @@ func testNode(t *testing.T, c *cluster, leader *controlplane.Process) {
 	server := c.Servers()[1]
 	before, began := c.allStates(), c.mark(t)
 	framework.StopManager(t, leader)
-	framework.Eventually(t, soon, func(context.Context) error {
-		read := regexp.MustCompile("Read the discovery documents .*" + regexp.QuoteMeta(server.Address()))
-		if !read.MatchString(heir.Log()) {
-			return errors.New("the heir has not read from the server")
-		}
-		return nil
-	})
+	framework.AwaitRead(t, soon, heir, c.Servers()...)
 	time.Sleep(confirmation)
 	c.staysTheSame(t, before, began, c.timedRestart(t, server, nil))
 }
@@ -75,8 +68,6 @@ func testPublishing(t *testing.T, c *cluster) {
 		absences = append(absences, c.timedRestart(t, server, func(s *controlplane.Server) {
 			*s = controlplane.StorageVersionAPI(*s)
 		}))
-		// One absence ends before the next one begins.
-		framework.Eventually(t, soon, func(ctx context.Context) error { return c.everyStateKnows(ctx, server) })
 	}
 	framework.Eventually(t, soon, func(context.Context) error {
 		if state := c.state(flowSchema.String()); state.Status.Evidence.Source != v1alpha1.EvidenceFromStorageVersion {
@@ -97,13 +88,14 @@ func (a absence) String() string {
 	return fmt.Sprintf("at %s for %v", a.began.Format(clockFormat), a.took.Round(time.Millisecond))
 }
 
-// timedRestart restarts a server and returns when, and how long that took.
+// timedRestart restarts a server and returns when, and how long that took until all states know of the new process.
 func (c *cluster) timedRestart(
 	t *testing.T, server *controlplane.APIServer, change func(*controlplane.Server),
 ) absence {
 	t.Helper()
 	began := time.Now()
 	c.restart(t, server, change)
+	framework.Eventually(t, soon, func(ctx context.Context) error { return c.everyStateKnows(ctx, server) })
 	return absence{began, time.Since(began)}
 }
 

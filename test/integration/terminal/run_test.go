@@ -245,7 +245,13 @@ func testByStatus(t *testing.T, c *cluster, parcels schema.GroupResource, args [
 		status := &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}}
 		definition.Spec.Versions[0].Subresources, definition.Spec.Versions[1].Subresources = status, status
 	})
-	framework.Eventually(t, soon, func(context.Context) error {
+	client := c.Dynamic.Resource(parcels.WithVersion("v1")).Namespace(metav1.NamespaceDefault)
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		// Discovery may show the status before the API server takes it.
+		if _, err := client.Patch(ctx, "parcels-007", types.MergePatchType, []byte(`{}`),
+			metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, "status"); err != nil {
+			return err
+		}
 		document, err := c.Kube.Discovery().ServerResourcesForGroupVersion(v1)
 		if err == nil && !slices.ContainsFunc(document.APIResources, func(r metav1.APIResource) bool {
 			return r.Name == "parcels/status"

@@ -190,7 +190,7 @@ func TestAggregatedServerThatAsksToWait(t *testing.T) {
 		}
 		return tryResult{outcome: sweep.Rewritten}
 	})
-	r.lane = pacer.New(pacer.Options{MaxConcurrent: 1, Unpaced: true, Clock: r.fake}).Lane()
+	r.atOnce = 1
 	r.crowded = true
 	if err := r.play(t, wait); !errors.Is(err, ErrStuck) {
 		t.Fatalf("the first run ended with %v", err)

@@ -23,13 +23,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
-	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 )
 
@@ -145,17 +145,19 @@ func TestDenialWhileARunEnds(t *testing.T) {
 	t.Parallel()
 	r := newFakeRun(5, func(string, int, time.Time) tryResult { return fencedTry() })
 	for stopped := false; !stopped; { // The run may handle the answer before it notices that it is to end.
-		ctx, stop := context.WithCancelCause(t.Context())
 		r = newFakeRun(5, r.answer)
 		answer := r.rewrite
-		r.rewrite = func(requestCtx context.Context, object *sweep.Object) tryResult {
-			if object.Name == "object-03" {
-				stop(errStopped)
-				<-ctx.Done()
+		synctest.Test(t, func(t *testing.T) {
+			ctx, stop := context.WithCancelCause(t.Context())
+			r.rewrite = func(requestCtx context.Context, object *sweep.Object) tryResult {
+				if object.Name == "object-03" {
+					stop(errStopped)
+					<-ctx.Done()
+				}
+				return answer(requestCtx, object)
 			}
-			return answer(requestCtx, object)
-		}
-		stopped = errors.Is(r.playIn(ctx, time.Hour), errStopped)
+			stopped = errors.Is(r.playIn(ctx, time.Hour), errStopped)
+		})
 	}
 	if err := r.play(t, time.Hour); err != nil {
 		t.Fatal(err)
@@ -295,7 +297,7 @@ func TestPermissionsThatAreNotKnownYet(t *testing.T) {
 				return fine(name, n, now)
 			})
 			// So many may be in flight when the first one is refused.
-			r.lane = pacer.New(pacer.Options{MaxConcurrent: 20, Unpaced: true, Clock: r.fake}).Lane()
+			r.atOnce = 20
 			err := r.play(t, time.Minute)
 			if refuses := test.denied > 1; refuses != (err != nil) || errors.Is(err, errStopped) {
 				t.Errorf("it ended with %v", err)

@@ -19,6 +19,7 @@ package rewrite
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -36,9 +37,11 @@ func TestLogOfManyDeniedObjects(t *testing.T) {
 		return tryResult{outcome: sweep.Denied, failure: Failure{kind: refused, message: strings.Repeat("no ", 1000)}}
 	})
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(0)))
-	if err := r.playIn(klog.NewContext(t.Context(), logger), time.Hour); err != nil {
-		t.Fatal(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		if err := r.playIn(klog.NewContext(t.Context(), logger), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+	})
 	log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
 	if lines := strings.Count(log, "Not rewriting an object"); lines != maxDenialLines {
 		t.Errorf("the log has %d lines about denied objects, want %d", lines, maxDenialLines)

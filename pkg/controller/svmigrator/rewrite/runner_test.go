@@ -24,6 +24,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -51,8 +52,10 @@ type fakeRun struct {
 	saved   []sweep.Position
 	results []Result
 	reports []Report
-	// tick is how fast time passes.
+	// tick is how much time passes whenever the run waits.
 	tick time.Duration
+	// atOnce is how many requests may be under way.
+	atOnce int
 	// crowded means that other migrations wait.
 	crowded bool
 	// turnEnds is when the turn is over. Zero means never.
@@ -77,13 +80,13 @@ func (r *fakeRun) TurnOver() bool { return !r.turnEnds.IsZero() && r.fake.Now().
 
 // newFakeRun makes a run over objects. answer says what becomes of an object at its nth try.
 func newFakeRun(objects int, answer func(name string, n int, now time.Time) tryResult) *fakeRun {
-	clk := clocktesting.NewFakeClock(noon)
-	r := &fakeRun{fake: clk, tries: map[string]int{}, tick: 250 * time.Millisecond, answer: answer}
+	r := &fakeRun{
+		fake: clocktesting.NewFakeClock(noon), tries: map[string]int{}, tick: 250 * time.Millisecond, atOnce: 100,
+		answer: answer,
+	}
 	task := NewTask(storageversion.Custom, sweep.Position{})
 	r.sweepRunner = &sweepRunner{
 		sweepState: task.full,
-		clock:      clk,
-		lane:       pacer.New(pacer.Options{MaxConcurrent: 100, Unpaced: true, Clock: clk}).Lane(),
 		task:       task,
 		migration:  r,
 		normal:     Rewriting,
@@ -98,7 +101,7 @@ func newFakeRun(objects int, answer func(name string, n int, now time.Time) tryR
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.tries[object.Name]++
-			a := r.answer(object.Name, r.tries[object.Name], clk.Now())
+			a := r.answer(object.Name, r.tries[object.Name], r.fake.Now())
 			a.object = object
 			return a
 		},
@@ -107,14 +110,20 @@ func newFakeRun(objects int, answer func(name string, n int, now time.Time) tryR
 }
 
 // play runs for as long as the script may take.
-func (r *fakeRun) play(t *testing.T, within time.Duration) error {
+func (r *fakeRun) play(t *testing.T, within time.Duration) (err error) {
 	t.Helper()
-	return r.playIn(t.Context(), within)
+	synctest.Test(t, func(t *testing.T) { err = r.playIn(t.Context(), within) })
+	return err
 }
 
+// playIn is called in a synctest bubble: the ticker fires when all goroutines of the run wait.
 func (r *fakeRun) playIn(ctx context.Context, within time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	r.clock = r.fake
+	// The timers of this clock belong to the bubble, so nobody may use it afterwards.
+	defer func() { r.fake = clocktesting.NewFakeClock(r.fake.Now()) }()
+	r.lane = pacer.New(pacer.Options{MaxConcurrent: r.atOnce, Unpaced: true, Clock: r.fake}).Lane()
 	r.task.lastProgress = r.fake.Now() // as Engine.Run does
 	ended := make(chan error, 1)
 	go func() { ended <- r.run(ctx) }()
