@@ -60,7 +60,7 @@ func NewLedger(linger time.Duration) *Ledger {
 	}
 	l.looks = &looks{
 		servers: l.servers, processes: processes{}, lastAdvertised: map[string]string{},
-		firstRead: map[Process]time.Time{}, takenBack: map[Process]bool{},
+		firstRead: map[Process]time.Time{}, confirmed: map[Process]time.Time{}, takenBack: map[Process]bool{},
 	}
 	l.builtIns = &builtIns{
 		servers: l.servers, looks: l.looks, sharing: l.sharing, resources: map[schema.GroupResource]builtIn{},
@@ -126,7 +126,7 @@ func (l *Ledger) Living() []Process { return l.servers.living }
 func (l *Ledger) noteDeparture(now time.Time, departure Sighting) {
 	l.departedUnread = append(l.departedUnread, departure)
 	l.departedUnread = l.departedUnread[max(0, len(l.departedUnread)-maxSightings):]
-	unread := l.looks.unconfirmed(now, departure.UnreadDeparted)
+	unread := l.looks.unconfirmed(departure.UnreadDeparted)
 	if len(unread) == 0 {
 		return
 	}
@@ -228,6 +228,15 @@ func (l *Ledger) dropBuiltIns(group string) resourceSet {
 
 // NeedsLook reports whether another look may find out more.
 func (l *Ledger) NeedsLook() bool { return l.looks.needAnother() || l.builtIns.ambiguous }
+
+// CertainFrom returns from when on Confirm can make it certain that looks have read the processes that live. It is zero
+// if that is certain, or if nothing was read.
+func (l *Ledger) CertainFrom() time.Time { return l.looks.certainFrom() }
+
+// Confirm records that etcd was asked at that time who holds the identity Leases, and answered that the living
+// processes do. A process that leaves without that may have been taken for its successor: the watch may show late that
+// it left.
+func (l *Ledger) Confirm(asked time.Time) { l.looks.confirm(asked) }
 
 // SetStorageVersionsWatched records whether all StorageVersion objects are known and watched.
 func (l *Ledger) SetStorageVersionsWatched(now time.Time, watched bool) Changes {

@@ -26,8 +26,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// confirmAfter is how long a process has to live on after the first look that counted it. A server answers before it
-// renews its Lease, so a look may read the successor of a process that just crashed.
+// confirmAfter is how long a process has to hold its Lease after the first look that counted it. A server answers
+// before it renews its Lease, so a look may read the successor of a process that just crashed.
 const confirmAfter = 5 * time.Second
 
 // looks knows what the last look read, and which processes the last complete look read.
@@ -47,8 +47,9 @@ type looks struct {
 	read           []Process         // the processes that the last complete look read
 	readAt         time.Time         // when it was recorded
 	firstRead      map[Process]time.Time
-	takenBack      map[Process]bool // a look counted it by mistake, so a record may name it as read
-	problemSince   time.Time        // zero while it is known what the living processes write
+	confirmed      map[Process]time.Time // the time in firstRead that is certain
+	takenBack      map[Process]bool      // a look counted it by mistake, so a record may name it as read
+	problemSince   time.Time             // zero while it is known what the living processes write
 }
 
 // set records a look. It returns the processes that nobody read and that may have written, and whether all earlier
@@ -160,6 +161,7 @@ func (l *looks) forget(left []Process, unbroken bool) {
 	for _, process := range left {
 		delete(l.takenBack, process)
 		delete(l.firstRead, process)
+		delete(l.confirmed, process)
 	}
 }
 
@@ -228,14 +230,14 @@ func (l *looks) unreadLiving() []Process {
 	return unread
 }
 
-// unconfirmed returns those of the given processes of which it is not certain that a look read them. If the first look
-// that counted a process is more recent than the confirmation time, it may have read the successor. A StorageState may
-// already record that process as read, so it is returned without its incarnation, which matches no record.
-func (l *looks) unconfirmed(now time.Time, processes []Process) (unconfirmed []Process) {
+// unconfirmed returns those of the given processes of which it is not certain that a look read them: the first look
+// that counted such a process may have read the successor. A StorageState may already record that process as read, so
+// it is returned without its incarnation, which matches no record.
+func (l *looks) unconfirmed(processes []Process) (unconfirmed []Process) {
 	for _, process := range processes {
 		first, read := l.firstRead[process]
 		switch {
-		case read && now.Sub(first) < confirmAfter, l.takenBack[process]:
+		case read && !l.confirmed[process].Equal(first), l.takenBack[process]:
 			unconfirmed = append(unconfirmed, Process{Identity: process.Identity})
 		case !read || !slices.Contains(l.read, process):
 			unconfirmed = append(unconfirmed, process)
@@ -244,13 +246,24 @@ func (l *looks) unconfirmed(now time.Time, processes []Process) (unconfirmed []P
 	return unconfirmed
 }
 
-// certainFrom returns when it became certain that the last complete look read the processes that live.
+// certainFrom returns when the living processes have held their Leases for long enough to be confirmed. It is zero if
+// all that were read are confirmed.
 func (l *looks) certainFrom() time.Time {
 	var from time.Time
 	for _, process := range l.servers.living {
-		if first, read := l.firstRead[process]; read && first.Add(confirmAfter).After(from) {
+		first, read := l.firstRead[process]
+		if read && !l.confirmed[process].Equal(first) && first.Add(confirmAfter).After(from) {
 			from = first.Add(confirmAfter)
 		}
 	}
 	return from
+}
+
+// confirm records that etcd was asked then, and that the living processes held their Leases.
+func (l *looks) confirm(asked time.Time) {
+	for _, process := range l.servers.living {
+		if first, read := l.firstRead[process]; read && !asked.Before(first.Add(confirmAfter)) {
+			l.confirmed[process] = first
+		}
+	}
 }

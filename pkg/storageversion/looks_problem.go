@@ -37,14 +37,15 @@ func (l *looks) problemOfProcesses(now time.Time) *Problem {
 		return problem
 	}
 	// The last look was not complete when it was taken, so nothing was recorded of it.
-	return l.problem("the API servers (%s) are about to be read again", l.servers.names())
+	return l.problem("the manager reads the API servers (%s) once more, because its last look was not complete. That "+
+		"takes some seconds", l.servers.names())
 }
 
 // problemOfLook returns why the last look is not a complete look at the living processes, or nil.
 func (l *looks) problemOfLook(now time.Time) *Problem {
 	if lost := l.processes.lost(); len(lost) > 0 {
-		return l.problem("the API server at %s may have restarted: the connection to it ended, and it has not been "+
-			"read since. The manager reads it as soon as it answers", lost[0].Identity)
+		return l.problem("the API server %s may have restarted, because its connection to the manager ended. The "+
+			"manager reads the server again as soon as the server answers", lost[0].Identity)
 	}
 	return l.problemWithoutLost(now)
 }
@@ -58,8 +59,8 @@ func (l *looks) problemWithoutLost(now time.Time) *Problem {
 	for _, address := range l.needed() {
 		document := l.last.Documents[address]
 		if document.Failure != "" {
-			return l.problem("the discovery documents of the API server at %s could not be read: %s. Make sure that "+
-				"the manager can read them at this address", address, document.Failure)
+			return l.problem("the manager could not find out what the API server at %s writes: %s. If a request "+
+				"failed, make sure that the manager can send it to this address", address, document.Failure)
 		}
 	}
 	return l.problemOfCount(now)

@@ -280,6 +280,28 @@ func TestOneOfTwoServersBehindABalancerLeaves(t *testing.T) {
 	}
 }
 
+// TestLookIsConfirmed has etcd asked too early, in time, or not at all before a process is said to have left.
+func TestLookIsConfirmed(t *testing.T) {
+	for asked, confirmed := range map[time.Duration]bool{
+		confirmAfter - time.Millisecond: false, confirmAfter: true, 0: false,
+	} {
+		s := newStory()
+		s.servers(true, "a/1")
+		s.looks(at(writes(appsV1)), "a/1")
+		if asked != 0 {
+			s.Confirm(s.now.Add(asked))
+		}
+		if certain := s.CertainFrom().IsZero(); certain != confirmed {
+			t.Errorf("asked after %v: certain: %t", asked, certain)
+		}
+		s.SetServers(s.now.Add(time.Hour), processesOf([]string{"a/2"}), true)
+		run := s.Observe(s.now, deployments).Sightings
+		if unread := len(run[len(run)-1].UnreadDeparted) > 0; unread == confirmed {
+			t.Errorf("asked after %v: %+v", asked, run)
+		}
+	}
+}
+
 func TestLookIsConfirmedWhenTheProcessLivesOn(t *testing.T) {
 	s := newStory()
 	s.servers(true, "a/1")

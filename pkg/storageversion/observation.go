@@ -67,7 +67,7 @@ type Observation struct {
 	ReadAt time.Time
 	// CertainFrom is when it becomes certain that the last sighting describes the processes that live. Before that, a
 	// process may have crashed and its successor may have answered, because a server answers before it renews its Lease.
-	// It is zero if there is no doubt.
+	// It is zero if there is no doubt, or if it was certain earlier.
 	CertainFrom time.Time
 	// UnreadLiving are the living processes that no complete look has read (only where looks are the evidence), and
 	// processes whose connection ended. The latter have the name of their document as identity.

@@ -96,7 +96,7 @@ func TestStorageVersions(t *testing.T) {
 			s.SetStorageVersionsWatched(s.tick(), true)
 			s.looks(at(publishing(appsV1), publishing(appsV1), publishing(appsV1)), "a/1", "b/1", "c/1")
 			if certain {
-				s.tick()
+				s.Confirm(s.tick())
 			}
 			s.SetServers(s.now, processesOf([]string{"a/1"}), true)
 			o := s.Observe(s.now, deployments)

@@ -72,9 +72,10 @@ func (s *story) tick() time.Time {
 	return s.now
 }
 
-// servers are written as identity/incarnation.
+// servers are written as identity/incarnation. Etcd was asked just before that.
 func (s *story) servers(unbroken bool, living ...string) {
-	s.SetServers(s.tick(), processesOf(living), unbroken)
+	s.Confirm(s.tick())
+	s.SetServers(s.now, processesOf(living), unbroken)
 }
 
 func processesOf(names []string) []Process {

@@ -46,6 +46,8 @@ type mutant struct {
 	forgetsLost bool
 	// forgetsWhoWasBack has nobody be there in a gap of a watch who was not there before.
 	forgetsWhoWasBack bool
+	// trustsWatch takes what the watch of Leases has shown for what etcd has.
+	trustsWatch bool
 	// asksFollowersOnce has them start as soon as all servers follow.
 	asksFollowersOnce bool
 }

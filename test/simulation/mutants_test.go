@@ -65,6 +65,7 @@ var mutants = map[string]struct {
 	"asks only servers that are ready who follows":      {mutant: mutant{forgetsMissing: true}, first: 6480},
 	"forgets who answers without a Lease":               {mutant: mutant{forgetsLost: true}, history: answersForAnother},
 	"forgets who may have been back":                    {mutant: mutant{forgetsWhoWasBack: true}, history: backInAGap},
+	"confirms by a watch that may be late":              {mutant: mutant{trustsWatch: true}, history: diesUnseen},
 	"takes what is like a record for what was recorded": {mutant: mutant{input: believeRecords}, history: leftInAStandby},
 	"takes the success under another state for a proof": {mutant: mutant{input: takeUIDsForTheSame}},
 }
@@ -97,6 +98,18 @@ const answersForAnother = `
 	freeze a server (0, 0), 0s, seed 289
 	stop a server (1, 0), 0s, seed 289
 	change the storage version (0, 1), 4m0s, seed 289`
+
+// diesUnseen has a process live for two seconds. The manager reads its successor in its place, and a watch that hangs
+// shows only later that it has gone.
+const diesUnseen = `
+	servers 3, release 2, publishing 0, addresses advertised leases replaced
+	nothing (0, 0), 4m0s, seed 0
+	nothing (0, 0), 4m0s, seed 0
+	kill and start a server (2, 1), 1s, seed 0
+	nothing (0, 0), 1s, seed 0
+	stop a server (0, 0), 100ms, seed 0
+	break a watch (3, 6), 0s, seed 0
+	kill and start a server (2, 2), 4m0s, seed 0`
 
 // TestMutants makes sure that the simulation finds what it is there to find.
 func TestMutants(t *testing.T) {

@@ -59,6 +59,7 @@ type observer struct {
 
 	// moved says that servers or addresses changed since the last look began.
 	looking, moved bool
+	confirming     bool
 	looks          int // planned looks; only the latest takes place
 	retry          time.Duration
 	documents      map[string]storageversion.Document // of the last look
@@ -246,6 +247,7 @@ func (o *observer) conclude(look storageversion.Look, from map[string]*server) {
 	if !o.synced {
 		o.m.begin()
 	}
+	o.confirm()
 	o.planLook()
 }
 

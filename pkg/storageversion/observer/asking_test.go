@@ -67,6 +67,39 @@ func TestAnswersOfServersWithoutALease(t *testing.T) {
 	c.stop()
 }
 
+// TestServerThatStopsBehindASharedAddress has one of two servers that advertise the address of a balancer lose its
+// Lease. For a while it may still answer there, and nothing else shows whose answer it is: only one server lives.
+func TestServerThatStopsBehindASharedAddress(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2)
+	c.host.change(func() {
+		for i := range c.servers {
+			c.holdAt(i, 1, c.servers[1].address())
+		}
+		c.slices.remove("kubernetes-0")
+	})
+	c.run(t)
+	c.host.change(func() { c.leases.remove("server-0") })
+	c.until(t, func() error {
+		c.poller.mu.Lock()
+		defer c.poller.mu.Unlock()
+		if n := len(c.poller.ledger.Living()); n != 1 {
+			return fmt.Errorf("%d servers live", n)
+		}
+		return nil
+	})
+	c.clock.Step(goneAfter / 2)
+	if err := c.CheckCanAskEach(); err == nil || !strings.Contains(err.Error(), "whose identity Lease is gone") {
+		t.Errorf("the error is %v", err)
+	}
+	c.host.change(func() { c.holdAt(1, 1, c.servers[1].address()) }) // It goes on to renew its Lease.
+	c.clock.Step(goneAfter / 2)
+	if err := c.CheckCanAskEach(); err != nil {
+		t.Errorf("%v later: %v", goneAfter, err)
+	}
+	c.stop()
+}
+
 // TestBalancerThatSpreadsRequests has requests on one connection reach two servers, which are met behind one address.
 // No answer shows which of them gave it, neither in a look nor when somebody asks each of them.
 func TestBalancerThatSpreadsRequests(t *testing.T) {

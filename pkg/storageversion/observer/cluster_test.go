@@ -28,6 +28,7 @@ import (
 
 	"go.uber.org/goleak"
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
@@ -194,11 +195,28 @@ func (c *cluster) settle(t *testing.T) {
 	})
 }
 
+// certain complains while it is not certain which processes were read.
+func (c *cluster) certain() error {
+	c.poller.mu.Lock()
+	defer c.poller.mu.Unlock()
+	if from := c.poller.ledger.CertainFrom(); !from.IsZero() {
+		return fmt.Errorf("it is not certain before %v", from)
+	}
+	return nil
+}
+
 // hold is called in a change. It gives server i a Lease as its nth process.
-func (c *cluster) hold(i, n int) {
+func (c *cluster) hold(i, n int) { c.holdAt(i, n, "") }
+
+// holdAt is like hold, for a server that advertises an address.
+func (c *cluster) holdAt(i, n int, address string) {
 	name := fmt.Sprintf("server-%d", i)
+	metadata := object{"labels": object{IdentityLabel: kubeAPIServer}}
+	if address != "" {
+		metadata["annotations"] = object{corev1.AnnotationPeerAdvertiseAddress: address}
+	}
 	c.leases.put(name, object{
-		"metadata": object{"labels": object{IdentityLabel: kubeAPIServer}},
+		"metadata": metadata,
 		"spec": object{"holderIdentity": fmt.Sprintf("%s_%d", name, n), "leaseDurationSeconds": 3600,
 			"renewTime": metav1.NewMicroTime(c.clock.Now())},
 	})

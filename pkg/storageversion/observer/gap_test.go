@@ -31,7 +31,7 @@ func TestServerThatMayHaveBeenBackInAGap(t *testing.T) {
 	c := newCluster(t, 2)
 	c.run(t)
 	c.until(t, c.encodings(1))
-	c.clock.Step(linger) // Then it is certain that the processes were read.
+	c.until(t, c.certain)
 	c.host.change(func() { c.leases.remove("server-1"); c.slices.remove("kubernetes-1") })
 	c.until(t, func() error {
 		if living := c.shared.living(); len(living) != 1 {

@@ -92,9 +92,9 @@ func readVersionAndStart(ctx context.Context, from documents.Reader) (who storag
 	}
 	who.Started, err = readStart(ctx, from)
 	if isLasting(err) {
-		klog.FromContext(ctx).Info("An API server below Kubernetes 1.35 does not tell when its process started, so the "+
-			"manager cannot know whether it was restarted while no manager ran. Built-in resources are migrated again then. "+
-			"Allow the manager to get /metrics", "version", who.Version, "err", err)
+		klog.FromContext(ctx).Info("An API server below Kubernetes 1.35 does not tell when its process started. So all "+
+			"built-in resources are migrated again whenever a manager starts or becomes the leader. Allow the manager to get "+
+			"/metrics", "version", who.Version, "err", err)
 		return who, nil
 	}
 	return who, err

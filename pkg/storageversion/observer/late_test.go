@@ -110,6 +110,7 @@ func (c *cluster) behindOne() (spread func(bool)) {
 func TestLateWatchAndBusyServer(t *testing.T) {
 	t.Parallel()
 	c := newReadingCluster(t)
+	c.until(t, c.certain) // Nothing else asks for lists afterwards.
 	c.settle(t)
 	c.host.change(func() {
 		c.leases.silent = true

@@ -53,10 +53,11 @@ type leaseWatcher struct {
 	health    *sourceHealth
 	addresses *addressWatcher
 
-	// shown is what the watch has shown. lostAt is when it last showed that a process lost its Lease. Guarded by
-	// sharedLedger.mu.
-	shown  leasesAt
-	lostAt time.Time
+	// shown is what the watch has shown. lostAt is when it last showed that a process lost its Lease, lostAddresses where
+	// such servers may still answer. Guarded by sharedLedger.mu.
+	shown         leasesAt
+	lostAt        time.Time
+	lostAddresses sets.Set[string]
 
 	// Only the goroutine of the watch uses these.
 	leases   serverLeases
@@ -118,6 +119,7 @@ func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Pr
 	w.update(func(now time.Time) storageversion.Changes {
 		w.shown, w.lostAt = w.leases.leasesAt, w.leases.lostAt
 		w.shown.byName = maps.Clone(w.leases.byName) // This goroutine goes on to change it.
+		w.lostAddresses = sets.New(slices.Collect(maps.Values(w.leases.lost))...)
 		if unbroken && len(earlier) == 0 && w.reported && slices.Equal(w.ledger.Living(), living) {
 			return nil // A server renewed its Lease.
 		}
@@ -184,10 +186,17 @@ func (w *leaseWatcher) checkNoLeaseLost() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if until := w.lostAt.Add(goneAfter); w.clock.Now().Before(until) {
-		return fmt.Errorf("until %s an API server may answer whose identity Lease is gone, and be taken for another one",
-			until.UTC().Format(time.RFC3339))
+		return fmt.Errorf("until %s, an API server whose identity Lease is gone may still answer, and the manager cannot "+
+			"tell it from one that lives", until.UTC().Format(time.RFC3339))
 	}
 	return nil
+}
+
+// lostAny reports whether one of these addresses is one that a server advertised which has lost its Lease.
+func (w *leaseWatcher) lostAny(addresses []string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lostAddresses.HasAny(addresses...)
 }
 
 // serverLeases is what lists and watches have shown of the identity Leases of kube-apiservers.
@@ -202,13 +211,16 @@ type serverLeases struct {
 	lastHeld map[string]time.Time
 	// lostAt is when a process lost its Lease last. A list sets it too: a Lease may have been lost before, unseen.
 	lostAt time.Time
+	// lost has the addresses that servers without a Lease advertised when they had one, by their identities. It is
+	// forgotten when no process has lost its Lease for goneAfter.
+	lost map[string]string
 	// heardFor is for how long the observer has received events in total, up to lastEvent.
 	heardFor  time.Duration
 	lastEvent time.Time
 }
 
 func newServerLeases() serverLeases {
-	return serverLeases{lastHeld: map[string]time.Time{}}
+	return serverLeases{lastHeld: map[string]time.Time{}, lost: map[string]string{}}
 }
 
 func (l *serverLeases) apply(d delta[*coordinationv1.Lease], now time.Time) {
@@ -245,10 +257,20 @@ func (l *serverLeases) apply(d delta[*coordinationv1.Lease], now time.Time) {
 	for _, name := range d.gone {
 		delete(l.byName, name)
 	}
+	if now.Sub(l.lostAt) > goneAfter {
+		clear(l.lost)
+	}
 	for name, known := range before {
-		if !known.sameProcess(l.byName[name]) {
+		one, held := l.byName[name]
+		if !known.sameProcess(one) {
 			l.lostAt = now
 		}
+		if !held {
+			l.lost[name] = known.address
+		}
+	}
+	for name := range l.byName {
+		delete(l.lost, name) // The process before it has ended: two processes of a server cannot listen at once.
 	}
 	if d.listed {
 		l.lostAt = now

@@ -121,7 +121,7 @@ func (m *meeting) whyUnmet() string {
 // whyUnconfirmed returns why a process that was met does not count, and what to do.
 func (m *meeting) whyUnconfirmed(err error) string {
 	if errors.Is(err, errMixed) {
-		return fmt.Sprintf("the API servers share %s, where %v. If this lasts, what answers there distributes requests. "+
+		return fmt.Sprintf("the API servers share %s, where %v. If this lasts, a load balancer there distributes requests. "+
 			"Make it pass TLS connections through, or %s", m.where(), err, ownAddresses)
 	}
 	return fmt.Sprintf("the API servers share %s, where one of them did not answer again: %v. The manager asks again",

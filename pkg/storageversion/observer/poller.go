@@ -87,23 +87,46 @@ func (p *discoveryPoller) run(ctx context.Context) {
 	p.keepReading(ctx, p.serversChanged, retryBackoff, p.read)
 }
 
-// read takes a look, unless that cannot find what is missing. It reports whether something is missing afterwards.
+// read takes a look, unless that cannot find what is missing, and confirms earlier looks. It reports whether something
+// is missing afterwards.
 func (p *discoveryPoller) read(ctx context.Context, why cause) (missing bool) {
 	look, upToDate := true, true
 	switch why {
 	case woken:
 		p.meetingDelays = meetingBackoff
 	case incomplete:
-		look = p.lookMayHelp(ctx)
+		look = p.needsLook() && p.lookMayHelp(ctx)
 	case intervalOver:
 		upToDate = p.leases.isUpToDate(ctx)
 	}
 	if look {
 		p.takeLook(ctx, upToDate)
 	}
+	return !p.confirm(ctx) || p.needsLook()
+}
+
+func (p *discoveryPoller) needsLook() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ledger.NeedsLook()
+}
+
+// confirm asks etcd whether the processes that were read still hold their Leases, when they have had time to lose them.
+// The watch may be late. It returns false if it has to be called again.
+func (p *discoveryPoller) confirm(ctx context.Context) bool {
+	p.mu.Lock()
+	from, asked := p.ledger.CertainFrom(), p.clock.Now()
+	p.mu.Unlock()
+	if from.IsZero() || asked.Before(from) {
+		return from.IsZero()
+	}
+	if _, err := p.leases.check(ctx); err != nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ledger.Confirm(asked)
+	return p.ledger.CertainFrom().IsZero()
 }
 
 // takeLook asks every server for everything. upToDate is false if there may be other servers than the watch of Leases
@@ -177,7 +200,7 @@ func (p *discoveryPoller) checkCanAsk(addresses []string) error {
 	p.mu.Lock()
 	look := storageversion.Look{Living: p.ledger.Living(), Advertised: p.leases.shown.advertised()}
 	p.mu.Unlock()
-	if !look.AdvertisesAll(addresses) {
+	if !look.AdvertisesAll(addresses) || p.leases.lostAny(addresses) {
 		if err := p.leases.checkNoLeaseLost(); err != nil {
 			return err
 		}

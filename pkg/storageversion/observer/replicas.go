@@ -63,7 +63,7 @@ func (r *replicas) whyReplicasDiffer(ctx context.Context, service types.Namespac
 	case len(pods)+others <= 1:
 		return "", nil
 	case others > 0:
-		return fmt.Sprintf("%d replicas answer behind the Service %s, one for each request, and may write different "+
+		return fmt.Sprintf("each request reaches one of %d replicas behind the Service %s, which may write different "+
 			"encodings: its EndpointSlices do not name Pods. Let one replica answer while resources of this server are to be "+
 			"migrated, or run the replicas as Pods of one Deployment, StatefulSet or DaemonSet", len(pods)+others, service), nil
 	}
@@ -77,7 +77,7 @@ func (r *replicas) whyReplicasDiffer(ctx context.Context, service types.Namespac
 		revisions.Insert(revisionOfPod(meta))
 	}
 	if len(revisions) > 1 {
-		return fmt.Sprintf("%d replicas answer behind the Service %s, one for each request. They are of %d revisions, which "+
+		return fmt.Sprintf("each request reaches one of %d replicas behind the Service %s. They are of %d revisions, which "+
 			"may write different encodings. This ends when a rollout is over. If none is under way, let one replica answer, or "+
 			"run the replicas as Pods of one Deployment, StatefulSet or DaemonSet", len(pods), service, len(revisions)), nil
 	}

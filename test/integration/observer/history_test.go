@@ -24,7 +24,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -158,8 +157,8 @@ func lastEvidence(s *observed) migrationv1alpha1.StorageEvidence {
 func confirmedEvidence(t *testing.T, s *observed) migrationv1alpha1.StorageEvidence {
 	t.Helper()
 	within(t, eventually, func() error {
-		if at := s.Observe(configMaps).CertainFrom; time.Now().Before(at) {
-			return fmt.Errorf("the look is confirmed at %v", at)
+		if at := s.Observe(configMaps).CertainFrom; !at.IsZero() {
+			return fmt.Errorf("the look is confirmed after %v", at)
 		}
 		return nil
 	})
