@@ -75,7 +75,7 @@ What they need in detail:
 	` of ` + "`migration.k8s.io`" + ` |
 | ` + "`status --watch`" + ` | ` + "`watch`" + ` | the same |
 | ` + "`migrate --wait`" + ` | ` + "`watch`" + ` | ` + "`storageversionmigrations`" + ` |
-| know whether a manager runs, without which nothing is said to be safe | ` + "`get`" + ` | ` +
+| know whether a manager runs: while that is not known, the plugin calls nothing safe | ` + "`get`" + ` | ` +
 	"`leases` of `coordination.k8s.io` in `kube-system`" + ` |
 | compare with definitions, tell which resources aggregated servers do not store, ` +
 	"`migrate --all --custom`, `--aggregated`" + ` | ` + "`get`, `list`" + ` | ` +

@@ -110,8 +110,8 @@ func report(logger klog.Logger, state State, err error) {
 		logger.Info("The fence stands: the API server refuses to let this manager change objects", "policy", Policy)
 	case Missing:
 		logger.Info("The fence is missing: the API server would let this manager change objects. "+
-			"Apply the overlay or the release of Helm that installed it again, and check that the policy names the user of "+
-			"this manager", "policy", Policy)
+			"Apply the overlay or the Helm release of your installation again, and check that the policy names the user "+
+			"of this manager", "policy", Policy)
 	default:
 		logger.Info("It is not known whether the fence stands. The manager needs the permission to patch namespaces, and "+
 			"the API server must allow a dry run of a new label on kube-system", "policy", Policy, "err", err)

@@ -30,7 +30,7 @@ import (
 )
 
 var (
-	errLeaseLost    = errors.New("lost the leader lease; the process ends so that a new one starts from what is true now")
+	errLeaseLost    = errors.New("lost the leader lease; the process ends, and the next one reads everything anew")
 	errStillRunning = errors.New("controllers did not end in time")
 )
 

@@ -145,9 +145,9 @@ func objectsDenied(status *migrationv1alpha1.StorageVersionMigrationStatus) Deci
 		example = fmt.Sprintf(" The first is %s: %s", klog.KRef(first.Namespace, first.Name), first.Message)
 	}
 	return failDecision(migrationv1alpha1.MigrationReasonObjectsDenied,
-		"the API server denied the rewrite of %d of %d objects, or kept failing on it. All others are done. "+
-			"status.deniedObjects lists up to %d of them with its answers. Fix the objects, or the webhook or policy that "+
-			"denies them, then retry.%s",
+		"%d of %d objects were not rewritten: the API server or the manager denied it, or every try failed. All other "+
+			"objects are done. status.deniedObjects names up to %d denied objects, each with the reason. Fix the objects, or "+
+			"the webhook or policy that denies them, then retry.%s",
 		status.Progress.Denied, status.Progress.Processed, migrationv1alpha1.MaxDeniedObjects, example)
 }
 

@@ -125,7 +125,8 @@ func (in *Input) decideBound(target *migrationv1alpha1.MigrationTarget) Decision
 			"the StorageState that the migration was made for is gone, and its epochs with it")
 	case state.Status.Epoch > *target.Epoch:
 		return in.epochOver(migrationv1alpha1.MigrationReasonAgreementLost,
-			"the servers did not agree on %s all the time: the migration is for epoch %d, and epoch %d has begun",
+			"a server wrote another encoding than %s, or may have done so. So epoch %d of the StorageState, for which the "+
+				"migration was created, is over, and epoch %d has begun",
 			versionOfTarget(target), *target.Epoch, state.Status.Epoch)
 	case state.Status.Epoch < *target.Epoch:
 		// The cache is late.
@@ -252,8 +253,8 @@ func (in *Input) awaitLastWrites() *Decision {
 	if o.Class == storageversion.Aggregated || !in.Now.Before(start) {
 		return nil
 	}
-	d := awaitAgreement("an API server started or ended at %s, or the manager began to watch then. The migration may be "+
-		"for a new encryption key, so it starts at %s, when writes that began earlier have ended",
+	d := awaitAgreement("an API server started or ended at %s, or this manager started then. Writes with an old "+
+		"encryption key may still land until %s, so the migration starts then",
 		o.ServersSince.UTC().Format(time.RFC3339), start.UTC().Format(time.RFC3339))
 	d.DecideAt = start
 	return &d

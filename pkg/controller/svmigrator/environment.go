@@ -89,7 +89,7 @@ func checkObserved(uid types.UID, generation int64, observation storageversion.O
 		return fmt.Errorf("the definition of %s has generation %d, and had %d: %w",
 			observation.Resource, generation, observed.Generation, storageversion.ErrRestored)
 	case uid != observed.UID, generation != observed.Generation:
-		return fmt.Errorf("the definition has generation %d, and generation %d was observed: %w",
+		return fmt.Errorf("the CustomResourceDefinition has generation %d, and the manager has seen generation %d: %w",
 			generation, observed.Generation, controller.ErrOutdated)
 	}
 	return nil

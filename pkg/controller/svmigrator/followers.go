@@ -215,7 +215,8 @@ func (f *followers) awaitFollowers(
 		case errors.Is(known.lag, errLags):
 			advice = ". If this lasts for minutes, restart that server"
 		case errors.Is(known.lag, controller.ErrOutdated):
-			advice = ". If this lasts for minutes, restart this process: its watch of definitions hangs"
+			advice = ". If this lasts for minutes, restart the manager (or kubectl svm run): its watch of " +
+				"CustomResourceDefinitions hangs"
 		}
 		wait = awaitAgreement("%v. The migration starts when every server has written %s for the settle period%s",
 			known.lag, versionOfTarget(target), advice)

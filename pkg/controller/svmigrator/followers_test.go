@@ -258,9 +258,9 @@ func TestWhoIsLate(t *testing.T) {
 	for stored, want := range map[int]string{
 		5: "It does not follow the CustomResourceDefinition yet. The migration starts when every server has written " +
 			"example.com/v2 for the settle period. If this lasts for minutes, restart that server",
-		6: "generation 6, and generation 5 was observed: what was read is out of date. The migration starts when every " +
-			"server has written example.com/v2 for the settle period. If this lasts for minutes, restart this process: its " +
-			"watch of definitions hangs",
+		6: "generation 6, and the manager has seen generation 5: what was read is out of date. The migration starts when " +
+			"every server has written example.com/v2 for the settle period. If this lasts for minutes, restart the manager " +
+			"(or kubectl svm run): its watch of CustomResourceDefinitions hangs",
 		4: restored,
 		0: "There is no CustomResourceDefinition any more",
 	} {

@@ -166,12 +166,13 @@ func (r *migrationRun) passGates(ctx context.Context) error {
 	}
 	err = r.locate(ctx, decision.Target)
 	if r.servedElsewhere(err) {
-		who := "another one does"
+		why := "another API server does"
 		if observation.Class == storageversion.Custom {
-			who = "it has a CustomResourceDefinition, which that server may not serve yet"
+			why = "its CustomResourceDefinition exists"
 		}
 		return r.postpone(ctx, maxRetry, awaitAgreement(
-			"the API server that the manager talks to does not serve %s, but %s", r.resource, who))
+			"the API server that the manager uses does not serve %s, although %s. The migration continues when that server "+
+				"serves it too", r.resource, why))
 	}
 	if err != nil {
 		return err

@@ -160,7 +160,7 @@ func (s *space) rewritten(resource schema.GroupResource) {
 	}
 	if s.growth.readingOverdue() {
 		s.startPause(false, "the API servers do not report the size of etcd's database, or only slowly. Rewriting "+
-			"continues when one has reported it")
+			"continues when an API server has reported it. Check that the manager can reach them and may get /metrics")
 	}
 	select {
 	case s.due <- struct{}{}:

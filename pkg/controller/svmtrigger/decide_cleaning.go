@@ -150,8 +150,9 @@ func (e *evaluation) cleanedInVain(m *migrationv1alpha1.StorageVersionMigration)
 func (e *evaluation) managedFieldsCondition() metav1.Condition {
 	if e.cleaningDue() {
 		return no(e.step.Reason, "Objects may name "+strings.Join(e.unservedVersions(), ", ")+" in metadata.managedFields. "+
-			"If such a version leaves the definition, the API server refuses to apply these objects. "+e.step.Message)
+			"If such a version leaves the CustomResourceDefinition, the API server refuses server-side apply of these "+
+			"objects. "+e.step.Message)
 	}
 	return yes(migrationv1alpha1.StateReasonOnlyServedVersions,
-		"The last migration left no version in metadata.managedFields that is not served.")
+		"After the last migration, metadata.managedFields names only versions that are served.")
 }

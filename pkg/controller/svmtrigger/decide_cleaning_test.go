@@ -126,7 +126,7 @@ func TestSafeButNamedInManagedFields(t *testing.T) {
 	l.after(time.Second)
 	safe := migrationv1alpha1.StorageStateSafeToRemoveOldVersions
 	c := meta.FindStatusCondition(l.in.State.Status.Conditions, safe)
-	if c.Status != metav1.ConditionTrue || !strings.Contains(c.Message, "of some named v2. ") {
+	if c.Status != metav1.ConditionTrue || !strings.Contains(c.Message, "of some objects named v2. ") {
 		t.Errorf("the condition is %+v", c)
 	}
 }

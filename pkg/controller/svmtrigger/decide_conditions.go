@@ -82,7 +82,8 @@ func (e *evaluation) agreedCondition() metav1.Condition {
 	case len(e.last.Writing) == 0:
 		return no(migrationv1alpha1.StateReasonServersUnseen, "No server was seen to write the resource yet.")
 	case e.next.CurrentStorageVersionHash == storageversion.Unknown:
-		return no(migrationv1alpha1.StateReasonServersDisagree, "The servers write different encodings: "+e.writers()+".")
+		return no(migrationv1alpha1.StateReasonServersDisagree, "The servers do not write one encoding: "+e.writers()+
+			". Nothing is migrated meanwhile. Finish the upgrade, or give all servers the same release and flags.")
 	case !e.agreed:
 		return no(migrationv1alpha1.StateReasonSettling, fmt.Sprintf(
 			"All servers write %s, but writes that began earlier may still store another encoding. The servers count as "+
@@ -143,9 +144,9 @@ func (e *evaluation) namedInManagedFields() string {
 	if len(names) == 0 {
 		return ""
 	}
-	return " But when the objects were migrated, metadata.managedFields of some named " + strings.Join(names, ", ") +
-		". If such a version leaves the definition, the API server refuses to apply these objects. Run kubectl svm " +
-		"preflight before you drop it."
+	return " But when the objects were migrated, metadata.managedFields of some objects named " +
+		strings.Join(names, ", ") + ". If you remove such a version from the CustomResourceDefinition, the API server " +
+		"refuses server-side apply of these objects. Before that, run kubectl svm preflight --drop-version."
 }
 
 func (e *evaluation) servedCondition() metav1.Condition {

@@ -92,7 +92,8 @@ func (e *evaluation) events() []Event {
 	if slices.Contains(next.PersistedStorageVersionHashes, storageversion.Unknown) &&
 		!slices.Contains(normalized(old.PersistedStorageVersionHashes), storageversion.Unknown) {
 		add(corev1.EventTypeWarning, eventEncodingsUnknown,
-			"Servers may have written in encodings that nobody saw. Objects must be migrated.")
+			"A server may have written objects in an encoding that the manager did not see. All objects must be migrated: "+
+				"the condition Migrated says when.")
 	}
 	if lost := lostVersions(old.Evidence, next.Evidence); len(lost) > 0 && !next.Migrated() &&
 		e.in.Observation.StoredVersionsManager != controller.MigratorFieldManager {

@@ -61,7 +61,7 @@ func (e *evaluation) whyNotDue() metav1.Condition {
 	o, m, backoff := &e.in.Observation, e.underWay, e.next.Backoff
 	leftOut := "the resource"
 	if len(o.SharedWith) > 0 {
-		leftOut += ", or another one with the same storage"
+		leftOut += ", or the same objects in another API group"
 	}
 	createsNone := e.in.State.Spec.Paused || e.in.State.PausedByAnnotation() || !e.in.AutoMigrate
 	switch {
@@ -84,7 +84,7 @@ func (e *evaluation) whyNotDue() metav1.Condition {
 			migrationv1alpha1.PausedAnnotation+" to let it start.")
 	case !e.in.AutoMigrate:
 		return no(migrationv1alpha1.StateReasonNotSelected, "A migration is due, but --auto-migrate leaves out "+
-			leftOut+": create a StorageVersionMigration to migrate it.")
+			leftOut+". To migrate the resource, create a StorageVersionMigration of it.")
 	case e.in.Now.Before(e.soakedFrom()):
 		return no(migrationv1alpha1.StateReasonSoaking, fmt.Sprintf("A migration is due at %s, when the servers "+
 			"have written %s for the soak period of %v. Create a StorageVersionMigration to migrate earlier.",

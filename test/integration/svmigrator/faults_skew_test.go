@@ -54,7 +54,7 @@ func testServedByAnotherServer(t *testing.T, c *lagging) {
 			t.Fatalf("it has ended: %s", words(m))
 		}
 		waits := m.Status.Condition(v1alpha1.MigrationWaiting)
-		if waits == nil || waits.Status != corev1.ConditionTrue || !strings.Contains(waits.Message, "another one does") {
+		if waits == nil || waits.Status != corev1.ConditionTrue || !strings.Contains(waits.Message, "another API server") {
 			return errors.New(words(m))
 		}
 		return nil

@@ -97,7 +97,7 @@ func TestVerify(t *testing.T) {
 		}
 		for _, name := range []string{"secret", "widgets.example.com"} {
 			out, errOut := c.svmBoth(t.Context(), t, failed, "", append(asked, name)...)
-			if out != "" || !strings.Contains(errOut, "so this proves nothing about its keys") {
+			if out != "" || !strings.Contains(errOut, "so this proves nothing about its encryption keys") {
 				t.Errorf("nothing was found of %s, and it says:\n%s%s", name, out, errOut)
 			}
 		}

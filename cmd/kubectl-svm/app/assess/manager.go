@@ -124,7 +124,7 @@ func managerByStates(states []migrationv1alpha1.StorageState, now time.Time) Man
 			last = heartbeat
 		}
 	}
-	const why = "it has no lease"
+	const why = "no lease was read (--manager-lease is empty)"
 	switch {
 	case last.IsZero():
 		return Manager{Message: "No manager seems to run: " + why + ", and there are no StorageStates."}

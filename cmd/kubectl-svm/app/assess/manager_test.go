@@ -83,7 +83,7 @@ func TestManagerOf(t *testing.T) {
 		{"never installed", nil, nil, nil, false, "No manager seems to run: none holds its lease."},
 		{"uninstalled a minute ago", nil, nil, written(time.Minute), false, "No manager seems to run: none holds its lease."},
 		{"without leader election", nil, cli.ErrNoLease, written(time.Minute), true,
-			"A manager seems to run: it has no lease, but a StorageState was written 60s ago"},
+			"A manager seems to run: no lease was read (--manager-lease is empty), but a StorageState was written 60s ago"},
 		{"without leader election, and gone", nil, cli.ErrNoLease, written(3 * time.Hour), false,
 			"no StorageState was written for 3h"},
 		{"nobody may say", nil, apierrors.NewForbidden(leases, "svm-controller-manager", errors.New("no role")),

@@ -109,7 +109,7 @@ func (r *Resource) concludeRunning(now time.Time) {
 	m := r.Migration
 	switch {
 	case r.Reason == migrationv1alpha1.StateReasonMigrationRunning && (m == nil || m.Ended()):
-		r.Next = "the trigger looks again" // The migration has ended since the trigger wrote the StorageState.
+		r.Next = "the trigger updates the StorageState" // The migration has ended since the trigger wrote the StorageState.
 	case m == nil || m.State != migrationv1alpha1.MigrationRunning:
 		r.concludeQueued()
 	case m.Reason == migrationv1alpha1.MigrationReasonNoProgress:
@@ -164,7 +164,7 @@ func denied(m *Migration) string { return FormatObjects(m.Denied) + " denied" }
 func (r *Resource) concludeDisagreement(now time.Time) {
 	agreed := meta.FindStatusCondition(r.State.Status.Conditions, migrationv1alpha1.StorageStateAgreed)
 	if agreed == nil || agreed.Status == metav1.ConditionTrue {
-		r.Next = "the trigger looks again"
+		r.Next = "the trigger updates the StorageState"
 		return
 	}
 	r.Reason, r.Message = agreed.Reason, agreed.Message

@@ -86,7 +86,7 @@ func (o *Options) warn(ctx context.Context, cluster *cli.Cluster, resources []sc
 		if m.Finished() || !slices.Contains(resources, m.GroupResource()) {
 			continue
 		}
-		then := "One of them waits for the other"
+		then := "Of that one and the new one, one waits for the other"
 		if m.Spec.Suspend {
 			then = "It is suspended, so the new one does not wait for it"
 		}

@@ -185,8 +185,8 @@ func newStep(r *assess.Resource, observesOnly bool) Step {
 func emptySummary(plan *Plan) string {
 	switch {
 	case !plan.Manager.Running:
-		return "Nothing is known to be due: when a manager last looked, every object was stored in the version that the " +
-			"servers write. " + plan.Manager.Message
+		return "It is not known whether a migration is due. When a manager last looked, every object was stored in the " +
+			"version that the servers write. " + plan.Manager.Message
 	case plan.Unknown != "":
 		return "Nothing is known to be due, but " + plan.Unknown
 	}
@@ -213,7 +213,7 @@ func (o *Options) print(plan *Plan) {
 	o.Output.PrintTable(o.Env, columns, rows)
 	switch message := o.Paint(cli.Red, plan.Manager.Message); {
 	case plan.Manager.Help != "":
-		fmt.Fprintf(o.Out, "\n%s If none runs, none of this happens.\n%s", message, advice(plan))
+		fmt.Fprintf(o.Out, "\n%s If no manager runs, nothing of this plan happens.\n%s", message, advice(plan))
 	case plan.Manager.ObservesOnly:
 		fmt.Fprintf(o.Out, "\n%s So nobody migrates.\n"+
 			"To migrate as yourself, run this on a control plane node or in a Pod:\n  kubectl svm run RESOURCE...\n"+

@@ -51,8 +51,8 @@ func TestScreens(t *testing.T) {
 			[]assess.Resource{resource("a.example.com", assess.None, "OnlyCurrentEncodingPersisted", "", "")},
 			"Nothing to do: every object is stored in the version that the servers write.\n"},
 		{"nothing is known to be due", assess.Manager{Message: "No manager leads."}, nil,
-			"Nothing is known to be due: when a manager last looked, every object was stored in the version that the " +
-				"servers write. No manager leads.\n"},
+			"It is not known whether a migration is due. When a manager last looked, every object was stored in the " +
+				"version that the servers write. No manager leads.\n"},
 		{"before a migration", leads, []assess.Resource{
 			resource("axes.example.com", assess.Wait, "Settling", "the servers count as agreed in 1m", ""),
 			resource("bits.example.com", assess.Wait, "ServersDisagree", "waits until the servers agree", ""),
@@ -104,7 +104,7 @@ If none is, docs/install.md says how to make a kustomization with your image. Th
 			}, `RESOURCE            FROM    TO    ACTION                        WHY
 bolts.example.com   v1,v2   v2    nothing: paused by a person   Paused
 
-It is not known. If none runs, none of this happens.
+It is not known. If no manager runs, nothing of this plan happens.
 
 The trigger does not do the rest by itself. Run:
   kubectl svm resume bolts.example.com

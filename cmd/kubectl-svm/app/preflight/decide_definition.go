@@ -176,7 +176,7 @@ func (fs *Findings) aboutNarrowed(in Change) {
 			level, when = Error, "The migration to "+will+" drops them for good"
 		}
 		fs.add(level, CodeFieldsDropped, in.File.Resource().String(), "objects may be stored as %s, and the schema of %s in "+
-			"the file lacks fields that it has now: %s. %s. Keep them in the schema, or copy what is in them before",
+			"the file lacks fields that it has now: %s. %s. Keep these fields in the schema, or copy their values first",
 			version, version, namesOf(fields), when)
 	}
 }

@@ -224,8 +224,8 @@ func (fs *Findings) aboutFailure(
 
 // pruneAdvice says how to prune storedVersions: a migration proves that every object is stored in the storage version,
 // and then the manager removes the other versions.
-const pruneAdvice = "The manager prunes it after a migration if it has the permission, and if its feature gate " +
-	"CRDStoredVersionsPruning is enabled. In that case run: kubectl svm migrate %s --wait"
+const pruneAdvice = "The manager prunes status.storedVersions after a migration if it has the permission, and if its " +
+	"feature gate CRDStoredVersionsPruning is enabled. If so, run: kubectl svm migrate %s --wait"
 
 // aboutStoredVersions is about a definition whose status names more than its storage version.
 func (fs *Findings) aboutStoredVersions(d documents.Definition, state *migrationv1alpha1.StorageState) {

@@ -64,8 +64,8 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	})
 	cmd.Flags().BoolVar(&o.Admission, "admission", false, "Print the ClusterRole for admission objects instead.")
 	cmd.Flags().BoolVar(&o.AllowIncomplete, "allow-incomplete", false,
-		"Print the role even if an aggregated API server does not answer. The role then lacks its resources, and whoever "+
-			"applies it takes away what an earlier one allowed for them.")
+		"Print the role even if an aggregated API server does not answer. The role then lacks the resources of that "+
+			"server. Applying it removes permissions for them that the role in the cluster has.")
 	o.Output.AddTo(cmd, cli.YAML, cli.JSON)
 	return cmd
 }
@@ -81,7 +81,8 @@ func (o *Options) Run(ctx context.Context) error {
 		return fmt.Errorf("the API server could not list all its resources, so the role would lack the permissions "+
 			"for the others: %w\nTo print it anyway: --allow-incomplete", err)
 	case discovery.IsGroupDiscoveryFailedError(err):
-		o.Notef("The role lacks the resources that the API server could not list, also if an earlier one has them: %v", err)
+		o.Notef("The role lacks the resources that the API server could not list. If the role in the cluster has them, "+
+			"applying this one removes them: %v", err)
 	case err != nil:
 		return fmt.Errorf("reading which resources the API server serves: %w", cli.Explain(err))
 	}

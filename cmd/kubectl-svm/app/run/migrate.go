@@ -228,9 +228,9 @@ func outcome(ended migrationv1alpha1.MigrationCondition) string {
 	if ended.Reason != migrationv1alpha1.MigrationReasonObjectsDenied {
 		return ended.Message
 	}
-	return fmt.Sprintf("the API server denied the rewrite of objects, or kept failing on it. All others are done. Up to "+
-		"%d of them are listed below, with its answers. Fix the objects, or the webhook or policy that denies them, then "+
-		"run the command again", migrationv1alpha1.MaxDeniedObjects)
+	return fmt.Sprintf("some objects were not rewritten: the API server or this command denied it, or every try failed. "+
+		"All other objects are done. Up to %d denied objects are listed below, each with the reason. Fix the objects, or "+
+		"the webhook or policy that denies them, then run the command again", migrationv1alpha1.MaxDeniedObjects)
 }
 
 // printDenied prints the objects that the API server refuses to rewrite.

@@ -139,7 +139,7 @@ func (o *options) pause(ctx context.Context, cluster *cli.Cluster) error {
 		}
 	}
 	if unlisted := o.Unlisted(cluster.Catalog); unlisted != nil {
-		errs = append(errs, fmt.Errorf("others may not be paused, because %w", unlisted))
+		errs = append(errs, fmt.Errorf("perhaps not all resources were paused, because %w", unlisted))
 	}
 	return errors.Join(errs...)
 }

@@ -95,7 +95,7 @@ func (r *Result) countEncryptedWith(key string) (objects int64, unmigrated strin
 		}
 	}
 	if len(names) > 0 {
-		unmigrated = " The manager does not migrate these, of which there is no StorageState: " +
+		unmigrated = " The manager does not migrate these resources, because they have no StorageState: " +
 			strings.Join(names, ", ") + "."
 	}
 	return objects, unmigrated

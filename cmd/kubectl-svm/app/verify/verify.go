@@ -190,9 +190,10 @@ func (o *Options) Survey(ctx context.Context) (stored.Survey, error) {
 func (o *Options) checkKeys(survey *stored.Survey) error {
 	for _, name := range o.Names {
 		if len(o.WithoutKeys) > 0 && !survey.HasObjects(name) {
-			return fmt.Errorf("no object of %q was read, so this proves nothing about its keys. Name the plural and the group "+
-				"of the resource, or the plural alone if the keys of its API server lack the group. If the API servers have "+
-				"--etcd-servers-overrides, run the command for that etcd too. If there is no object, leave the name out", name)
+			return fmt.Errorf("no object of %q was read, so this proves nothing about its encryption keys. Name the plural "+
+				"and the group of the resource, or the plural alone if its paths in etcd lack the group. If the API servers have "+
+				"--etcd-servers-overrides, run the command for that etcd too. If the resource has no objects, leave its name "+
+				"out", name)
 		}
 	}
 	return nil

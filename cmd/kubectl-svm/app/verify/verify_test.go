@@ -94,7 +94,7 @@ func TestKeysOfWhatIsNotMigrated(t *testing.T) {
 		want   string
 	}{
 		{"there are StorageStates", []migrationv1alpha1.StorageState{secrets}, nil,
-			" The manager does not migrate these, of which there is no StorageState: ranges."},
+			" The manager does not migrate these resources, because they have no StorageState: ranges."},
 		{"there are none", nil, nil, ""},
 		{"they could not be read", []migrationv1alpha1.StorageState{secrets}, ErrNotCompared, ""},
 	} {

@@ -43,8 +43,9 @@ func addObservationFlags(fs *pflag.FlagSet, o *Observation) {
 			"before must have ended by then. Set it to their --request-timeout plus their --shutdown-delay-duration plus 5s; "+
 			"the default is right for API servers that have neither flag.")
 	fs.DurationVar(&o.PollInterval, "poll-interval", o.PollInterval,
-		fmt.Sprintf("How often the manager reads what no event announces, from %v to %v. It also reads what servers write "+
-			"whenever one of them starts or stops.", storageversion.MinPollInterval, storageversion.MaxPollInterval))
+		fmt.Sprintf("How often the manager reads what it cannot watch, such as discovery documents, from %v to %v. It also "+
+			"reads those of the API servers whenever one of them starts or stops.",
+			storageversion.MinPollInterval, storageversion.MaxPollInterval))
 }
 
 func validateObservation(o Observation) []error {

@@ -222,8 +222,8 @@ func managedByUs(object *unstructured.Unstructured) bool {
 // changeFailure returns the failure of a rewrite that changes more than the encoding. does is what it does to the
 // object, for example "has changed", and what is the field.
 func (r *rewriter) changeFailure(object *sweep.Object, does, what string) Failure {
-	why := fmt.Sprintf("A mutating webhook or a MutatingAdmissionPolicy for updates of %s does that. Exclude the user of "+
-		"this manager from it, then retry", r.resource.GroupResource())
+	why := fmt.Sprintf("A mutating webhook or a MutatingAdmissionPolicy for updates of %s is the likely cause. Exclude "+
+		"the user of this manager from it, then retry", r.resource.GroupResource())
 	const byServer = ". If there is no such webhook or policy, the API server itself changes the object: store it once " +
 		"with kubectl replace, as kubectl get shows it"
 	const lost = "API servers before 1.37 remove all managedFields if they cannot convert the object to the version " +
@@ -231,8 +231,8 @@ func (r *rewriter) changeFailure(object *sweep.Object, does, what string) Failur
 		"fails. Define that version again or repair the webhook, or let the manager clean managedFields (docs/tasks.md), " +
 		"then retry. Any API server removes " +
 		"them if the object is too large for etcd in its new encoding"
-	const uncleaned = "The fence refuses to let this manager clean managedFields. Let it (docs/tasks.md, Clean " +
-		"managedFields), then retry"
+	const uncleaned = "The fence refuses to let this manager clean managedFields. Apply the component cleaning " +
+		"(docs/tasks.md, Clean managedFields), then retry"
 	if r.addsDefaults() {
 		why = "The storage version has defaults that other versions lack, and a write adds them. Serve the version in " +
 			"which the object is stored, or give the resource a status subresource, then retry. If that is not the reason: " +
@@ -243,7 +243,7 @@ func (r *rewriter) changeFailure(object *sweep.Object, does, what string) Failur
 	case what == managedFieldsPath:
 		why = lost
 	case what == fencedOff && kept.cleaned != nil:
-		why = uncleaned + ". If it does already: " + why
+		why = uncleaned + ". If the component is applied already: " + why
 	case what == fencedOff && kept.namesUndefinedVersion:
 		why = lost + ". If that is not the case: " + why
 	case what == fencedOff:
