@@ -100,7 +100,7 @@ func (l *Ledger) SetServers(now time.Time, living []Process, unbroken bool) Chan
 		return nil
 	}
 	if came {
-		l.looks.takeBack(now)
+		l.looks.takeBack()
 	}
 	if !unbroken {
 		l.departedUnread = nil

@@ -165,18 +165,18 @@ func (l *looks) forget(left []Process, unbroken bool) {
 	}
 }
 
-// takeBack discards recent looks at shared addresses when a server comes. The server answers before it has a Lease, so
-// such a look may have counted it as another server.
-func (l *looks) takeBack(now time.Time) {
+// takeBack discards looks at shared addresses that are not confirmed when a server comes. The server answers before it
+// has a Lease, so such a look may have counted it as another server.
+func (l *looks) takeBack() {
 	if l.last == nil || !l.last.Shared {
 		return
 	}
 	maps.DeleteFunc(l.firstRead, func(process Process, first time.Time) bool {
-		recent := now.Sub(first) < confirmAfter
-		if recent {
+		uncertain := !l.confirmed[process].Equal(first)
+		if uncertain {
 			l.takenBack[process] = true
 		}
-		return recent
+		return uncertain
 	})
 	l.read = slices.DeleteFunc(slices.Clone(l.read), func(process Process) bool {
 		_, read := l.firstRead[process]

@@ -37,14 +37,14 @@ func (l *looks) problemOfProcesses(now time.Time) *Problem {
 		return problem
 	}
 	// The last look was not complete when it was taken, so nothing was recorded of it.
-	return l.problem("the manager reads the API servers (%s) once more, because its last look was not complete. That "+
-		"takes some seconds", l.servers.names())
+	return l.problem("the manager reads the API servers (%s) once more, because its last look does not count any more. "+
+		"That takes some seconds", l.servers.names())
 }
 
 // problemOfLook returns why the last look is not a complete look at the living processes, or nil.
 func (l *looks) problemOfLook(now time.Time) *Problem {
 	if lost := l.processes.lost(); len(lost) > 0 {
-		return l.problem("the API server %s may have restarted, because its connection to the manager ended. The "+
+		return l.problem("the API server %s may have restarted: its connection to the manager ended. The "+
 			"manager reads the server again as soon as the server answers", lost[0].Identity)
 	}
 	return l.problemWithoutLost(now)

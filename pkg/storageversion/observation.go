@@ -65,9 +65,9 @@ type Observation struct {
 	StoredVersionsManager string
 	// ReadAt is when the source was last read in full, or Time if it is watched. Zero if it was never read.
 	ReadAt time.Time
-	// CertainFrom is when it becomes certain that the last sighting describes the processes that live. Before that, a
+	// CertainFrom is from when on etcd can show that the last sighting describes the processes that live. Before that, a
 	// process may have crashed and its successor may have answered, because a server answers before it renews its Lease.
-	// It is zero if there is no doubt, or if it was certain earlier.
+	// It is zero if there is no doubt.
 	CertainFrom time.Time
 	// UnreadLiving are the living processes that no complete look has read (only where looks are the evidence), and
 	// processes whose connection ended. The latter have the name of their document as identity.

@@ -21,9 +21,8 @@ import (
 	"time"
 )
 
-// confirmAfter is when the observer first asks etcd who holds Leases, counted from a look, and how often it does so
-// while the watch is late.
-const confirmAfter = 8 * time.Second
+// confirmAfter is when the observer asks etcd who holds Leases after a look, and how often while the watch is late.
+const confirmAfter = 5 * time.Second
 
 // confirm asks etcd whether the processes that were read live on, until that is certain.
 func (o *observer) confirm() {

@@ -125,8 +125,8 @@ func (in *Input) decideBound(target *migrationv1alpha1.MigrationTarget) Decision
 			"the StorageState that the migration was made for is gone, and its epochs with it")
 	case state.Status.Epoch > *target.Epoch:
 		return in.epochOver(migrationv1alpha1.MigrationReasonAgreementLost,
-			"a server wrote another encoding than %s, or may have done so. So epoch %d of the StorageState, for which the "+
-				"migration was created, is over, and epoch %d has begun",
+			"a server wrote another encoding than %s, or may have done so. So epoch %d of the StorageState, to which the "+
+				"migration belongs, is over, and epoch %d has begun",
 			versionOfTarget(target), *target.Epoch, state.Status.Epoch)
 	case state.Status.Epoch < *target.Epoch:
 		// The cache is late.

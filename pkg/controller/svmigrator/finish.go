@@ -95,9 +95,9 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 		return errStopped
 	}
 	observation := r.env.observer.Observe(r.resource)
-	if from := observation.CertainFrom; r.env.clock.Now().Before(from) {
+	if from := observation.CertainFrom; !from.IsZero() {
 		return fmt.Errorf("an API server may have crashed and started again just before it was read. The migration can "+
-			"end at %s at the earliest, when that is certain", from.UTC().Format(time.RFC3339))
+			"end after %s, when etcd has shown that it did not", from.UTC().Format(time.RFC3339))
 	}
 	switch r.served.Class {
 	case storageversion.Custom:

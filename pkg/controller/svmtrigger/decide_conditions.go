@@ -146,7 +146,8 @@ func (e *evaluation) namedInManagedFields() string {
 	}
 	return " But when the objects were migrated, metadata.managedFields of some objects named " +
 		strings.Join(names, ", ") + ". If you remove such a version from the CustomResourceDefinition, the API server " +
-		"refuses server-side apply of these objects. Before that, run kubectl svm preflight --drop-version."
+		"refuses server-side apply of these objects. Before that, run kubectl svm preflight --drop-version=" +
+		e.in.State.Name + "/" + names[0] + "."
 }
 
 func (e *evaluation) servedCondition() metav1.Condition {

@@ -114,7 +114,9 @@ func (r *aggregatedReader) set(now time.Time, gv schema.GroupVersion, after serv
 }
 
 func (r *aggregatedReader) run(ctx context.Context) {
-	r.keepReading(ctx, r.wake, aggregatedBackoff, func(ctx context.Context, _ cause) bool { return r.read(ctx) != nil })
+	r.keepReading(ctx, r.wake, aggregatedBackoff, func(ctx context.Context, _ cause) (missing bool, due time.Time) {
+		return r.read(ctx) != nil, time.Time{}
+	})
 }
 
 // read reads all documents.

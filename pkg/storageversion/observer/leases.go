@@ -119,7 +119,10 @@ func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Pr
 	w.update(func(now time.Time) storageversion.Changes {
 		w.shown, w.lostAt = w.leases.leasesAt, w.leases.lostAt
 		w.shown.byName = maps.Clone(w.leases.byName) // This goroutine goes on to change it.
-		w.lostAddresses = sets.New(slices.Collect(maps.Values(w.leases.lost))...)
+		w.lostAddresses = sets.New[string]()
+		for _, one := range w.leases.lost {
+			w.lostAddresses.Insert(one.address)
+		}
 		if unbroken && len(earlier) == 0 && w.reported && slices.Equal(w.ledger.Living(), living) {
 			return nil // A server renewed its Lease.
 		}
@@ -192,11 +195,12 @@ func (w *leaseWatcher) checkNoLeaseLost() error {
 	return nil
 }
 
-// lostAny reports whether one of these addresses is one that a server advertised which has lost its Lease.
+// lostAny reports whether a server that has lost its Lease may answer at one of these addresses: it advertised that
+// address, or none, as servers below Kubernetes 1.36.
 func (w *leaseWatcher) lostAny(addresses []string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.lostAddresses.HasAny(addresses...)
+	return w.lostAddresses.Has("") || w.lostAddresses.HasAny(addresses...)
 }
 
 // serverLeases is what lists and watches have shown of the identity Leases of kube-apiservers.
@@ -211,16 +215,21 @@ type serverLeases struct {
 	lastHeld map[string]time.Time
 	// lostAt is when a process lost its Lease last. A list sets it too: a Lease may have been lost before, unseen.
 	lostAt time.Time
-	// lost has the addresses that servers without a Lease advertised when they had one, by their identities. It is
-	// forgotten when no process has lost its Lease for goneAfter.
-	lost map[string]string
+	// lost are the servers that have lost their Lease in the last goneAfter, by their identities.
+	lost map[string]lostServer
 	// heardFor is for how long the observer has received events in total, up to lastEvent.
 	heardFor  time.Duration
 	lastEvent time.Time
 }
 
+// lostServer is when a server lost its Lease, and the address that it advertised.
+type lostServer struct {
+	at      time.Time
+	address string
+}
+
 func newServerLeases() serverLeases {
-	return serverLeases{lastHeld: map[string]time.Time{}, lost: map[string]string{}}
+	return serverLeases{lastHeld: map[string]time.Time{}, lost: map[string]lostServer{}}
 }
 
 func (l *serverLeases) apply(d delta[*coordinationv1.Lease], now time.Time) {
@@ -257,20 +266,18 @@ func (l *serverLeases) apply(d delta[*coordinationv1.Lease], now time.Time) {
 	for _, name := range d.gone {
 		delete(l.byName, name)
 	}
-	if now.Sub(l.lostAt) > goneAfter {
-		clear(l.lost)
-	}
+	maps.DeleteFunc(l.lost, func(_ string, one lostServer) bool { return now.Sub(one.at) > goneAfter })
 	for name, known := range before {
 		one, held := l.byName[name]
 		if !known.sameProcess(one) {
 			l.lostAt = now
 		}
 		if !held {
-			l.lost[name] = known.address
+			l.lost[name] = lostServer{now, known.address}
 		}
 	}
 	for name := range l.byName {
-		delete(l.lost, name) // The process before it has ended: two processes of a server cannot listen at once.
+		delete(l.lost, name) // The process before it has ended, because it listened where this one does.
 	}
 	if d.listed {
 		l.lostAt = now

@@ -238,8 +238,8 @@ func readResources(
 }
 
 // errNoHashes says that a server does not tell what it writes.
-var errNoHashes = errors.New("they have no storage version hashes. Switch the feature gate StorageVersionHash of the " +
-	"API server on, if it is off")
+var errNoHashes = errors.New("its discovery documents have no storage version hashes. Switch the feature gate " +
+	"StorageVersionHash of the API server on, if it is off")
 
 // maxHashLength is how long a hash in a StorageState may be. Those of kube-apiserver have 12 characters.
 const maxHashLength = 64

@@ -88,8 +88,8 @@ func (p *discoveryPoller) run(ctx context.Context) {
 }
 
 // read takes a look, unless that cannot find what is missing, and confirms earlier looks. It reports whether something
-// is missing afterwards.
-func (p *discoveryPoller) read(ctx context.Context, why cause) (missing bool) {
+// is missing afterwards, and when the next confirmation is due.
+func (p *discoveryPoller) read(ctx context.Context, why cause) (missing bool, due time.Time) {
 	look, upToDate := true, true
 	switch why {
 	case woken:
@@ -102,7 +102,8 @@ func (p *discoveryPoller) read(ctx context.Context, why cause) (missing bool) {
 	if look {
 		p.takeLook(ctx, upToDate)
 	}
-	return !p.confirm(ctx) || p.needsLook()
+	confirmed, due := p.confirm(ctx)
+	return !confirmed || p.needsLook(), due
 }
 
 func (p *discoveryPoller) needsLook() bool {
@@ -112,21 +113,21 @@ func (p *discoveryPoller) needsLook() bool {
 }
 
 // confirm asks etcd whether the processes that were read still hold their Leases, when they have had time to lose them.
-// The watch may be late. It returns false if it has to be called again.
-func (p *discoveryPoller) confirm(ctx context.Context) bool {
+// The watch may be late. confirmed is false if etcd did not say so; due is when to ask if it is too early.
+func (p *discoveryPoller) confirm(ctx context.Context) (confirmed bool, due time.Time) {
 	p.mu.Lock()
 	from, asked := p.ledger.CertainFrom(), p.clock.Now()
 	p.mu.Unlock()
 	if from.IsZero() || asked.Before(from) {
-		return from.IsZero()
+		return true, from
 	}
 	if _, err := p.leases.check(ctx); err != nil {
-		return false
+		return false, time.Time{}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ledger.Confirm(asked)
-	return p.ledger.CertainFrom().IsZero()
+	return true, p.ledger.CertainFrom()
 }
 
 // takeLook asks every server for everything. upToDate is false if there may be other servers than the watch of Leases

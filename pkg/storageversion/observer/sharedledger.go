@@ -114,10 +114,11 @@ const (
 	intervalOver              // the poll interval is over
 )
 
-// keepReading calls read until ctx ends: whenever somebody raises wake, at every poll, and at intervals that grow from
-// those of retries while read reports that something is missing.
+// keepReading calls read until ctx ends: whenever somebody raises wake, at every poll, at intervals that grow from
+// those of retries while read reports that something is missing, and when read says that it is due again.
 func (s *sharedLedger) keepReading(
-	ctx context.Context, wake signal, retries wait.Backoff, read func(context.Context, cause) (missing bool),
+	ctx context.Context, wake signal, retries wait.Backoff,
+	read func(context.Context, cause) (missing bool, due time.Time),
 ) {
 	backoff, nextPoll := retries, s.nextPoll()
 	for until, why := nextPoll, intervalOver; ; {
@@ -128,7 +129,7 @@ func (s *sharedLedger) keepReading(
 		if raised {
 			why, backoff = woken, retries
 		}
-		missing := read(ctx, why)
+		missing, due := read(ctx, why)
 		if why == intervalOver {
 			nextPoll = s.nextPoll()
 		}
@@ -137,6 +138,9 @@ func (s *sharedLedger) keepReading(
 			backoff = retries
 		} else if soon := s.clock.Now().Add(backoff.Step()); soon.Before(until) {
 			until, why = soon, incomplete
+		}
+		if !due.IsZero() && due.Before(until) {
+			until, why = due, incomplete
 		}
 	}
 }

@@ -35,7 +35,7 @@ import (
 )
 
 // longSettle is a settle period within which also a busy API server follows a schema, or withdraws a version.
-const longSettle = 15 * time.Second
+const longSettle = 10 * time.Second
 
 // defineClocks creates a definition whose versions have these fields in their spec. The field era has a default.
 func (c *cluster) defineClocks(t *testing.T, r custom, v1, v2 []string) {

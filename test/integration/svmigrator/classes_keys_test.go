@@ -44,9 +44,9 @@ const (
 	deniedSecret = "secret-07"
 	// keySettle is long enough to restart a server, and to migrate all secrets after that, on a busy machine.
 	keySettle = 90 * time.Second
-	// confirmation is much more than the eight seconds in which a process must not leave after the look that counted it,
+	// confirmation is much more than the five seconds in which a process must not leave after the look that counted it,
 	// or an epoch begins. A busy machine records a look later than it logs what was read.
-	confirmation = 25 * time.Second
+	confirmation = 15 * time.Second
 )
 
 // ofSecrets has the tools for custom resources work on secrets.

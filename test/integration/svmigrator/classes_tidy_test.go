@@ -40,7 +40,7 @@ import (
 const (
 	// finishedTTL is how long the managers of these tests keep migrations that have ended. It is long enough to read them
 	// before, also on a busy machine.
-	finishedTTL = time.Minute
+	finishedTTL = 30 * time.Second
 	// migrator is how the migrator calls itself in managedFields.
 	migrator = "storage-version-migrator"
 )

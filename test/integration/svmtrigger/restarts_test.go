@@ -33,9 +33,9 @@ import (
 // patience is how long a server must be missing before the controller doubts what it writes.
 const patience = time.Minute
 
-// confirmation is much more than the eight seconds in which a process must not leave after the look that counted it was
+// confirmation is much more than the five seconds in which a process must not leave after the look that counted it was
 // recorded. A busy machine records a look later than it logs what was read.
-const confirmation = 25 * time.Second
+const confirmation = 15 * time.Second
 
 // testRestarts restarts servers that write after it what they wrote before. None of it is a reason to migrate anything.
 func testRestarts(t *testing.T, c *cluster) {

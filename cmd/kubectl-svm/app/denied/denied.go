@@ -236,8 +236,8 @@ func (o *Options) printDenied(all []Denied) {
 	o.Output.PrintTable(o.Env, columns, rows)
 	for _, d := range all {
 		if more := d.Total - int64(len(d.Objects)); more > 0 {
-			fmt.Fprintf(o.Out, "... and %d more of %s. A migration names at most %d. "+
-				"Retry, and the next one names the others.\n", more, d.Resource, migrationv1alpha1.MaxDeniedObjects)
+			fmt.Fprintf(o.Out, "... and %d more of %s. A migration names at most %d: if these are repaired, the next one names "+
+				"others.\n", more, d.Resource, migrationv1alpha1.MaxDeniedObjects)
 		}
 	}
 	fmt.Fprintln(o.Out, "\nWhat to do:")

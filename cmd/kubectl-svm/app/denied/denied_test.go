@@ -74,8 +74,8 @@ func TestScreen(t *testing.T) {
 widgets.example.com   pay         roll     validation   Invalid
 widgets.example.com   pay         slip     validation   Invalid
 widgets.example.com               e^[[2J   API server   Forbidden
-... and 1 more of widgets.example.com. A migration names at most 100. Retry, and the next one names the others.
-... and 1 more of gadgets.example.com. A migration names at most 100. Retry, and the next one names the others.
+... and 1 more of widgets.example.com. A migration names at most 100: if these are repaired, the next one names others.
+... and 1 more of gadgets.example.com. A migration names at most 100: if these are repaired, the next one names others.
 
 What to do:
   API server: Read the message, and change the objects or the rule that refuses them.

@@ -82,7 +82,7 @@ func (o *Options) Run(ctx context.Context) error {
 			"for the others: %w\nTo print it anyway: --allow-incomplete", err)
 	case discovery.IsGroupDiscoveryFailedError(err):
 		o.Notef("The role lacks the resources that the API server could not list. If the role in the cluster has them, "+
-			"applying this one removes them: %v", err)
+			"applying this one removes these permissions: %v", err)
 	case err != nil:
 		return fmt.Errorf("reading which resources the API server serves: %w", cli.Explain(err))
 	}
