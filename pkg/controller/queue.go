@@ -154,8 +154,8 @@ func (q *Queue[K]) workOn(
 			klog.FromContext(ctx).V(4).Info("Sync failed, will retry", "key", fmt.Sprint(key), "err", err)
 		} else {
 			logged[reason] = q.Clock.Now()
-			utilruntime.HandleErrorWithContext(ctx, err, "Sync failed, will retry. For a minute, this worker logs other failures "+
-				"of this kind with -v=4 only", "key", fmt.Sprint(key))
+			utilruntime.HandleErrorWithContext(ctx, err, "Sync failed, will retry. For a minute, this worker logs other "+
+				"failures of this kind with -v=4 only", "key", fmt.Sprint(key))
 		}
 		q.AddRateLimited(key)
 	default:
