@@ -36,7 +36,7 @@ func (l *looks) problemOfProcesses(now time.Time) *Problem {
 	if problem := l.problemOfLook(now); problem != nil || len(l.servers.living) == 0 {
 		return problem
 	}
-	// The last look was not complete when it was taken, so nothing was recorded of it.
+	// The last look was not complete when it was taken, or it was taken back since.
 	return l.problem("the manager reads the API servers (%s) once more, because its last look does not count any more. "+
 		"That takes some seconds", l.servers.names())
 }
