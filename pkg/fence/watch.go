@@ -84,8 +84,9 @@ func (w *Watch) Run(ctx context.Context, client kubernetes.Interface) {
 		switch {
 		case ctx.Err() != nil:
 			return
-		case err != nil && retry.IsUnanswered(err) && reported != "":
-			// What was true before is most likely still true.
+		case err != nil && retry.IsUnanswered(err) && !controller.Refused(err) && reported != "":
+			// What was true before is most likely still true. If a webhook failed instead, the change may have passed the
+			// fence before.
 			logger.V(2).Info("Could not check whether the fence stands, will retry", "retryAfter", retryAfter, "err", err)
 		case state != reported:
 			w.state.Store(state)

@@ -61,8 +61,10 @@ func TestWatch(t *testing.T) {
 		{"another policy refuses the change, within the hour", another, time.Hour, Unknown},
 		{"the fence again", refusal, time.Minute, Standing},
 		{"an outage says nothing about the fence", errors.New("connection refused"), time.Hour, Standing},
-		{"the fence was removed", nil, time.Minute, Missing},
-		{"and is noticed after twice the time", refusal, 2 * time.Minute, Standing},
+		{"a webhook that fails may come after the fence", apierrors.NewInternalError(errors.New(
+			"failed calling webhook \"labels.example.com\": connection refused")), time.Minute, Unknown},
+		{"the fence was removed", nil, 2 * time.Minute, Missing},
+		{"and is noticed after twice the time", refusal, 4 * time.Minute, Standing},
 	}
 	synctest.Test(t, func(t *testing.T) {
 		_, ctx := ktesting.NewTestContext(t)
