@@ -37,7 +37,7 @@ const (
 	eventServersAgree            = "ServersAgree"
 	eventEncodingsUnknown        = "PersistedEncodingsUnknown"
 	eventStoredVersionsShortened = "StoredVersionsShortened"
-	eventMigrationDue            = "MigrationDue"
+	eventMigrationCreated        = "MigrationCreated"
 	eventMigrated                = "OnlyCurrentEncodingPersisted"
 	eventMigrationFailed         = "MigrationFailed"
 	eventNotServed               = "NotServed"
@@ -106,7 +106,7 @@ func (e *evaluation) events() []Event {
 		if next.Migrated() {
 			purpose = "remove versions that are not served from metadata.managedFields"
 		}
-		add(corev1.EventTypeNormal, eventMigrationDue, "The migration "+ref.Name+" was created to "+purpose+".")
+		add(corev1.EventTypeNormal, eventMigrationCreated, "The migration "+ref.Name+" was created to "+purpose+".")
 	}
 	if backoff := next.Backoff; backoff != nil && (old.Backoff == nil || old.Backoff.Failures < backoff.Failures) {
 		add(corev1.EventTypeWarning, eventMigrationFailed, e.failureMessage())

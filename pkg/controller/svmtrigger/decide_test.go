@@ -85,8 +85,8 @@ func TestLifeOfAState(t *testing.T) {
 	l.expect(2, v2, v2)
 	l.reasons(migrationv1alpha1.StateReasonServersAgree, migrationv1alpha1.StateReasonOnlyCurrentEncoding,
 		migrationv1alpha1.StateReasonStoredVersionsNotPruned)
-	if diff := cmp.Diff([]string{eventMigrationDue, eventMigrated, eventEncodingChanged, eventServersAgree,
-		eventMigrationDue, eventMigrated}, l.events); diff != "" {
+	if diff := cmp.Diff([]string{eventMigrationCreated, eventMigrated, eventEncodingChanged, eventServersAgree,
+		eventMigrationCreated, eventMigrated}, l.events); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	if len(l.created) != 2 || l.created[0] == l.created[1] {
