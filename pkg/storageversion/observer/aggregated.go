@@ -24,7 +24,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -136,14 +135,13 @@ func (r *aggregatedReader) readGroups(ctx context.Context, wanted func(group str
 	r.mu.Lock()
 	services := maps.Clone(r.services)
 	r.mu.Unlock()
-	var readers errgroup.Group
+	asks := map[string]func() error{}
 	for gv, s := range services {
 		if s.address != "" && wanted(gv.Group) {
-			found = true
-			readers.Go(func() error { return r.readVersion(ctx, gv, s) })
+			asks[gv.String()] = func() error { return r.readVersion(ctx, gv, s) }
 		}
 	}
-	return found, readers.Wait()
+	return len(asks) > 0, askAll("the aggregated server of", asks)
 }
 
 // readVersion reads the document of a group version. Even "not served" is a failure, because an APIService says

@@ -214,7 +214,7 @@ func (o *Observer) AskEach(
 			return ask(ctx, server)
 		}
 	}
-	return errors.Join(askAll(asks), unasked)
+	return errors.Join(askAll("the API server at", asks), unasked)
 }
 
 // CheckCanAskEach returns why AskEach would fail whatever the servers answer, or nil. It sends no request.
@@ -250,18 +250,19 @@ func (o *Observer) askMet(
 			return one.confirm(ctx, 1)
 		}
 	}
-	return errors.Join(err, askAll(asks))
+	return errors.Join(err, askAll("the API server at", asks))
 }
 
-// askAll asks several API servers at once, and returns the errors in the order of their names.
-func askAll(asks map[string]func() error) error {
+// askAll asks several servers at once, and returns all errors in the order of the names. Each error begins with what the
+// servers are and the name.
+func askAll(what string, asks map[string]func() error) error {
 	names := slices.Sorted(maps.Keys(asks))
 	failures := make([]error, len(names))
 	var asking sync.WaitGroup
 	for i, name := range names {
 		asking.Go(func() {
 			if err := asks[name](); err != nil {
-				failures[i] = fmt.Errorf("the API server at %s: %w", name, err)
+				failures[i] = fmt.Errorf("%s %s: %w", what, name, err)
 			}
 		})
 	}
