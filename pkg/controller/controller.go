@@ -40,7 +40,7 @@ const MigratorFieldManager = "storage-version-migrator"
 const (
 	// ClockTolerance is by how much a time in a state may lie in the future. The clocks of hosts differ a little.
 	ClockTolerance = time.Minute
-	// MaxEventLength bounds the messages of events. The API group events.k8s.io allows no longer ones.
+	// MaxEventLength bounds the messages of events, in characters. The API group events.k8s.io has the same bound.
 	MaxEventLength = 1024
 )
 

@@ -148,6 +148,7 @@ func (q *Queue[K]) workOn(
 	case EndsManager(err) != nil:
 		end(EndsManager(err))
 	case errors.Is(err, ErrOutdated):
+		klog.FromContext(ctx).V(4).Info("Outdated, will retry", "key", fmt.Sprint(key), "err", err)
 		q.AddRateLimited(key)
 	case err != nil:
 		if reason := apierrors.ReasonForError(err); q.Clock.Since(logged[reason]) < logInterval {

@@ -56,7 +56,8 @@ func IsUnanswered(err error) bool {
 	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests || code == 0
 }
 
-// Streak logs a row of failures: the first one of each kind, and the end of the row. The zero value is ready for use.
+// Streak logs a row of failures: each one that is of another kind than the one before it, and the end of the row. The
+// zero value is ready for use.
 type Streak struct {
 	kind atomic.Value // a string
 }

@@ -54,8 +54,8 @@ type Definition struct {
 	StoredVersionsManager string
 	// Established says that the API servers serve the resource.
 	Established bool
-	// Content differs if definitions differ in their versions, schemas, status subresources or conversion. contentSince is
-	// when this manager first saw that content.
+	// Content differs if definitions differ in their versions, schemas, status subresources or strategy of conversion.
+	// contentSince is when this manager first saw that content.
 	Content      string
 	contentSince time.Time
 }

@@ -142,7 +142,7 @@ func (d *Definition) ServedVersions() []string {
 func (d *Definition) ConvertedByWebhook() bool { return d.Spec.Conversion.Strategy == "Webhook" }
 
 // Content differs if two definitions differ in how API servers store an object: in the versions, their schemas, whether
-// they have a status, or the conversion.
+// they have a status, or the strategy of conversion.
 func (d *Definition) Content() string {
 	return fmt.Sprint(d.Spec.Versions, d.Spec.Conversion.Strategy, d.Spec.PreserveUnknownFields)
 }
