@@ -181,7 +181,8 @@ func TestWatchOfLeasesThatIsLate(t *testing.T) {
 		c.leases.silent = true
 		c.hold(1, 2)
 	})
-	if err := c.CheckLeases(t.Context()); err == nil || !strings.Contains(err.Error(), "is late") {
+	if err := c.CheckLeases(t.Context()); err == nil || !strings.Contains(err.Error(), "is late") ||
+		!strings.Contains(err.Error(), "who holds server-1 now") {
 		t.Errorf("the error is %v", err)
 	}
 	c.host.change(func() { c.leases.silent = false })

@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -159,9 +160,16 @@ func (w *leaseWatcher) check(ctx context.Context) (revision int64, err error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if was, holders := w.shown.holders(), now.holders(); !maps.Equal(was, holders) {
-		return now.revision, fmt.Errorf("%w: it has shown the holders %v, and etcd has %v. If this lasts, restart the API "+
-			"server that the manager uses", errWatchLate, was, holders)
+	shownHolders, holders := w.shown.holders(), now.holders()
+	differ := sets.KeySet(shownHolders).Union(sets.KeySet(holders))
+	for name := range differ {
+		if shownHolders[name] == holders[name] {
+			differ.Delete(name)
+		}
+	}
+	if len(differ) > 0 {
+		return now.revision, fmt.Errorf("%w: it has not shown who holds %s now. If this lasts, restart the API server that "+
+			"the manager uses", errWatchLate, strings.Join(sets.List(differ), ", "))
 	}
 	return now.revision, nil
 }
