@@ -73,8 +73,12 @@ func (e *evaluation) proves(m *migrationv1alpha1.StorageVersionMigration) bool {
 // later poll.
 func (e *evaluation) confirmed(m *migrationv1alpha1.StorageVersionMigration) bool {
 	o := &e.in.Observation
-	if e.in.Now.Before(o.CertainFrom) {
-		e.decideAt(o.CertainFrom)
+	if !o.CertainFrom.IsZero() { // The observer asks etcd then, and again until etcd answers.
+		if soon := e.in.Now.Add(time.Second); o.CertainFrom.Before(soon) {
+			e.decideAt(soon)
+		} else {
+			e.decideAt(o.CertainFrom)
+		}
 		return false
 	}
 	return e.evidenceComparable() || o.ReadAt.After(e.in.MigrationsSeen[m.UID].FinishedAt)

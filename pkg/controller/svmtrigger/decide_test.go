@@ -342,7 +342,13 @@ func TestSuccessWaitsForTheLookToBeConfirmed(t *testing.T) {
 		t.Errorf("look again at %v and start nothing; got %+v", o.CertainFrom, d)
 	}
 	l.act(d)
-	l.after(5 * time.Second)
+	l.in.Now = l.in.Now.Add(5 * time.Second)
+	d = Decide(l.in)
+	if soon := l.in.Now.Add(time.Second); d.Status.Migrated() || !d.DecideAt.Equal(soon) {
+		t.Errorf("etcd has not confirmed the look: look again at %v; got %+v", soon, d)
+	}
+	l.act(d)
+	l.after(time.Second)
 	l.expect(1, v1, v1)
 	if len(l.created) != 1 {
 		t.Errorf("created %q", l.created)

@@ -140,9 +140,11 @@ func (l *life) act(d Decision) {
 	}
 }
 
+// after has time go by, and the observer ask etcd, which confirms the looks.
 func (l *life) after(d time.Duration) Decision {
 	l.t.Helper()
 	l.in.Now = l.in.Now.Add(d)
+	l.ledger.Confirm(l.in.Now)
 	return l.decide()
 }
 
