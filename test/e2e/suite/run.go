@@ -30,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 )
 
 const (
@@ -71,6 +72,7 @@ func Run(t *testing.T, o Options, implement func(*rest.Config) (Implementation, 
 		t.Fatal(err)
 	}
 	gomega.RegisterFailHandler(ginkgo.Fail)
+	klog.SetLogger(ginkgo.GinkgoLogr) // What clients log is shown if a spec fails.
 	if ginkgo.GinkgoParallelProcess() == 1 {
 		fmt.Println("The specs run on the cluster at", config.Host)
 	}
