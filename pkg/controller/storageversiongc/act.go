@@ -45,6 +45,7 @@ func (c *Controller) act(ctx context.Context, d *decision) error {
 		err := c.perform(ctx, e)
 		switch {
 		case err == nil:
+			d.memory.refusals = 0
 			c.record(ctx, e)
 		case controller.Refused(err): // This comes first: a webhook may deny with any status code, also 404 and 409.
 			utilruntime.HandleErrorWithContext(ctx, err, "The API server refuses to change a storage version, will retry",

@@ -118,6 +118,7 @@ func (c *Controller) sync(ctx context.Context, _ string) (again time.Time, err e
 	if !c.suspicious() {
 		return time.Time{}, nil // Only an event can make another sync necessary.
 	}
+	c.memory.refusals = remembered.refusals // Reads that fail do not end a row of refused writes.
 	obs, err := c.observe(ctx, remembered)
 	if err != nil {
 		// What was not read is unknown. What prevented the read may also prevent a living server from writing its Lease.

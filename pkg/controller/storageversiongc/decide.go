@@ -72,7 +72,7 @@ type memory struct {
 	// absentSince is since when the Lease of each server ID is known to be missing: the end of the first read that did
 	// not find it. No later read has found it.
 	absentSince map[string]time.Time
-	// refusals is how often in a row the API server has refused writes.
+	// refusals is how many syncs with a refused write there were since the last write that succeeded.
 	refusals int
 }
 
@@ -133,7 +133,7 @@ type decision struct {
 // decide does not change the observation.
 func decide(obs observation) decision {
 	if obs.remembered.graceBroken(obs.began) {
-		return decision{heldBy: sets.New(gap), next: recheckInterval}
+		return decision{heldBy: sets.New(gap), memory: memory{refusals: obs.remembered.refusals}, next: recheckInterval}
 	}
 	d := decision{heldBy: sets.New[reason](), memory: remember(obs), next: recheckInterval}
 	for _, object := range obs.storageVersions {

@@ -178,9 +178,9 @@ func TestDecide(t *testing.T) {
 		obs: observation{
 			storageVersions: objects(withMarker(oneGone)),
 			absent:          sets.New("gone"),
-			remembered:      memory{at: at(97.3), absentSince: missedSince(at(10), "gone")},
+			remembered:      memory{at: at(97.3), absentSince: missedSince(at(10), "gone"), refusals: 3},
 		},
-		want: decision{heldBy: sets.New(gap), next: recheckInterval},
+		want: decision{heldBy: sets.New(gap), next: recheckInterval, memory: memory{refusals: 3}},
 	}, {
 		name: "a lease that came back is forgotten, and the marker removed",
 		obs: observation{

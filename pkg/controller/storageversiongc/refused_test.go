@@ -118,3 +118,30 @@ func testWriteThatFails(t *testing.T, answer error) {
 		t.Errorf("the other object is not deleted: %v", err)
 	}
 }
+
+// TestRowOfRefusals has three syncs with refused writes behind it. Only a write that succeeds ends the row.
+func TestRowOfRefusals(t *testing.T) {
+	for name, test := range map[string]struct {
+		verb, resource string
+		answer         error
+		want           int
+	}{
+		"a write succeeds":   {want: 0},
+		"a write is refused": {"update", "storageversions", apierrors.NewForbidden(schema.GroupResource{}, "a", nil), 4},
+		"a read fails":       {"get", "leases", apierrors.NewInternalError(errors.New("no")), 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			object := withMarker(published("apps.a", entry("living", "v1"), entry("gone", "v1")))
+			f := newFixture(t, object)
+			f.cache(t, object, leaseOf("living"))
+			f.memory = memory{at: epoch, absentSince: missedSince(epoch.Add(-grace), "gone"), refusals: 3}
+			f.client.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				return action.GetVerb() == test.verb && action.GetResource().Resource == test.resource, nil, test.answer
+			})
+			_, _ = f.look()
+			if got := f.memory.refusals; got != test.want {
+				t.Errorf("%d refusals are remembered, want %d", got, test.want)
+			}
+		})
+	}
+}
