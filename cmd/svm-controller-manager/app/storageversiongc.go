@@ -49,14 +49,15 @@ func newStorageVersionGCDescriptor() ControllerDescriptor {
 	}
 }
 
-// newUnservedHandler returns a watch error handler for a resource that a cluster may stop serving. It logs that once,
-// where the default handler would log an error at every try.
+// newUnservedHandler returns a watch error handler for a resource that a cluster may stop serving. It logs that once
+// each time, where the default handler would log an error at every try. The resource version of a reflector changes
+// only while the resource is served.
 func newUnservedHandler() cache.WatchErrorHandlerWithContext {
 	var unserved retry.Streak
 	return func(ctx context.Context, r *cache.Reflector, err error) {
 		if apierrors.IsNotFound(err) {
-			unserved.Failed(ctx, "unserved", "The API server has stopped serving a resource; waiting for it to come back",
-				"resource", r.TypeDescription())
+			unserved.Failed(ctx, "since "+r.LastSyncResourceVersion(),
+				"The API server has stopped serving a resource; waiting for it to come back", "resource", r.TypeDescription())
 			return
 		}
 		cache.DefaultWatchErrorHandler(ctx, r, err)
