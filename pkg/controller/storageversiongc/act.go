@@ -72,6 +72,9 @@ func (c *Controller) act(ctx context.Context, d *decision) error {
 		d.next = min(recheckInterval<<min(d.memory.refusals, 10), maxRefusedRetry)
 		d.memory = memory{refusals: d.memory.refusals + 1}
 	}
+	if d.next >= recheckInterval {
+		d.memory.absentSince = nil // The next read comes too late to continue the row of these.
+	}
 	for why := range d.heldBy {
 		syncsHeldBack.WithLabelValues(string(why)).Inc()
 	}

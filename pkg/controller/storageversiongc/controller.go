@@ -126,8 +126,6 @@ func (c *Controller) sync(ctx context.Context, _ string) (again time.Time, err e
 	}
 	d := decide(obs)
 	err = c.act(ctx, &d)
-	if c.memory = d.memory; d.next >= recheckInterval {
-		c.memory.absentSince = nil // The next read comes too late to continue the row of these.
-	}
+	c.memory = d.memory
 	return c.clock.Now().Add(d.next), err
 }
