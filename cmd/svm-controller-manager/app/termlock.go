@@ -52,25 +52,16 @@ type termLock struct {
 	fenceLabel   func() string // returns the label that the next write gives to the lease
 }
 
-// Get reads the lease. It waits while that is not possible.
-//
-// Once the term is over, the process has to end, so that a new one starts: another leader may have been at work. The
-// election would take the lease again as soon as it is free, and the controllers would continue with what they knew
-// before. For the same reason the term ends if another process holds the lease, if the lease is gone, or if it is
-// older than this process has written it: then somebody has restored etcd.
+// Get reads the lease. It waits while that is not possible. Once the term is over, it ends the election.
 func (l *termLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	var failures retry.Streak
 	for !l.term.lost() {
 		record, raw, err := l.LeaseLock.Get(ctx)
+		if l.term.begun() && l.judge(record, err) {
+			l.term.end()
+			break
+		}
 		switch {
-		case err == nil && l.term.begun() && record.HolderIdentity != l.Identity():
-			l.term.end()
-		case err == nil && l.term.begun() && record.RenewTime.Time.Before(l.renewedAt):
-			l.restored = fmt.Errorf("the leader lease was renewed at %s, and says %s: %w",
-				l.renewedAt.Format(time.RFC3339Nano), record.RenewTime.Format(time.RFC3339Nano), storageversion.ErrRestored)
-			l.term.end()
-		case l.term.begun() && controller.SaysMissing(err, coordinationv1.Resource("leases"), l.LeaseMeta.Name):
-			l.term.end()
 		case err == nil:
 			failures.Succeeded(ctx, "Reading the leader lease works again")
 			return record, raw, nil
@@ -85,6 +76,26 @@ func (l *termLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord,
 	}
 	l.stopElection()
 	return nil, nil, errTermOver
+}
+
+// judge reports whether what a read of the lease returned ends a term that has begun. It does if another process holds
+// the lease, if the lease is gone, or if it is older than this process has written it: then somebody has restored etcd.
+//
+// The process then has to end, so that a new one starts: another leader may have been at work. The election would take
+// the lease again as soon as it is free, and the controllers would continue with what they knew before.
+func (l *termLock) judge(record *resourcelock.LeaderElectionRecord, err error) (over bool) {
+	switch {
+	case err != nil:
+		return controller.SaysMissing(err, coordinationv1.Resource("leases"), l.LeaseMeta.Name)
+	case record.HolderIdentity != l.Identity():
+		return true
+	case record.RenewTime.Time.Before(l.renewedAt):
+		l.restored = fmt.Errorf("the leader lease was renewed at %s, and says %s: %w",
+			l.renewedAt.Format(time.RFC3339Nano), record.RenewTime.Format(time.RFC3339Nano), storageversion.ErrRestored)
+		return true
+	default:
+		return false
+	}
 }
 
 func (l *termLock) logFailure(ctx context.Context, failures *retry.Streak, err error) {
