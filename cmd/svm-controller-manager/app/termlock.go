@@ -46,10 +46,10 @@ type termLock struct {
 	term         *leaderTerm
 	retryPeriod  time.Duration
 	stopElection func()
-	mayRelease   atomic.Bool   // set once nothing runs that writes
-	renewedAt    time.Time     // the time in the lease as it was last written; only the election uses it
-	restored     error         // set before the term ends, if it ends because etcd was restored
-	fenceLabel   func() string // returns the label that the next write gives to the lease
+	mayRelease   atomic.Bool           // set once nothing runs that writes
+	renewedAt    time.Time             // the time in the lease as it was last written; only the election uses it
+	endedBy      atomic.Pointer[error] // the error that says that etcd was restored, if that ended the term
+	fenceLabel   func() string         // returns the label that the next write gives to the lease
 }
 
 // Get reads the lease. It waits while that is not possible. Once the term is over, it ends the election.
@@ -90,8 +90,8 @@ func (l *termLock) judge(record *resourcelock.LeaderElectionRecord, err error) (
 	case record.HolderIdentity != l.Identity():
 		return true
 	case record.RenewTime.Time.Before(l.renewedAt):
-		l.restored = fmt.Errorf("the leader lease was renewed at %s, and says %s: %w",
-			l.renewedAt.Format(time.RFC3339Nano), record.RenewTime.Format(time.RFC3339Nano), storageversion.ErrRestored)
+		l.endedBy.Store(new(fmt.Errorf("the leader lease was renewed at %s, and says %s: %w",
+			l.renewedAt.Format(time.RFC3339Nano), record.RenewTime.Format(time.RFC3339Nano), storageversion.ErrRestored)))
 		return true
 	default:
 		return false
@@ -166,7 +166,7 @@ func (l *termLock) afterRun(ctx context.Context, err error) error {
 	case l.term.mayNotWrite() || err == nil && ctx.Err() == nil:
 		// If nobody asked the process to stop and there is no error, only the loss of the lease can have ended the
 		// controllers.
-		return errors.Join(cmp.Or(l.restored, errLeaseLost), err)
+		return errors.Join(*cmp.Or(l.endedBy.Load(), &errLeaseLost), err)
 	default:
 		l.mayRelease.Store(true)
 		return err

@@ -21,6 +21,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,6 +34,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/clock"
+	testingclock "k8s.io/utils/clock/testing"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
@@ -76,6 +78,35 @@ func TestLeaseThatWasRestored(t *testing.T) {
 	if err := lock.afterRun(t.Context(), nil); !errors.Is(err, storageversion.ErrRestored) {
 		t.Errorf("the process ends with %v", err)
 	}
+}
+
+// TestControllersEndDuringARead has controllers that end while the election reads the lease of a backup. By the clock
+// the term is over before the election knows why. Only the race detector sees whether they exchange that safely.
+func TestControllersEndDuringARead(t *testing.T) {
+	client := fake.NewClientset()
+	lock, _ := lockOf(t, client)
+	now := testingclock.NewFakeClock(time.Now())
+	lock.term = newLeaderTerm(now, time.Minute)
+	record := resourcelock.LeaderElectionRecord{HolderIdentity: "me", RenewTime: metav1.NewTime(now.Now())}
+	if err := lock.Create(t.Context(), record); err != nil {
+		t.Fatal(err)
+	}
+	lock.renewedAt = lock.renewedAt.Add(time.Hour)
+	var ended sync.WaitGroup
+	client.PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		now.Step(time.Minute)
+		ended.Go(func() {
+			if err := lock.afterRun(t.Context(), nil); err == nil {
+				t.Error("the process ends without an error")
+			}
+		})
+		time.Sleep(10 * time.Millisecond) // A channel would order what the race detector has to find without an order.
+		return false, nil, nil
+	})
+	if _, _, err := lock.Get(t.Context()); !errors.Is(err, errTermOver) {
+		t.Errorf("the lease of the backup: %v", err)
+	}
+	ended.Wait()
 }
 
 // TestLeaseThatIsGone deletes the lease that this process holds. Another process may have held it meanwhile.
