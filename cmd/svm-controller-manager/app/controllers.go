@@ -75,9 +75,9 @@ type ControllerContext struct {
 // runner runs controllers: while this process leads, or, without leader election, as long as it lives.
 type runner struct {
 	*manager
-	// shared is what all controllers get. Each one gets a copy of Config with its own user agent.
+	// shared is what all controllers get, but each one gets clients and a Config with its own user agent. Its Client is
+	// that of the informers. It writes only while this process holds the leader lease, unlike the one in manager.config.
 	shared     ControllerContext
-	client     kubernetes.Interface
 	factories  []informerFactory
 	stopEvents func()
 	metrics    *controllersmetrics.ControllerManagerMetrics
@@ -106,7 +106,7 @@ func (m *manager) runControllers(ctx context.Context, term *leaderTerm) error {
 	}
 	if slices.ContainsFunc(m.selected, isFenced) {
 		fenceCtx := klog.NewContext(groupCtx, klog.FromContext(ctx).WithName("fence"))
-		group.Go(func() error { m.fence.Run(fenceCtx, r.client); return nil })
+		group.Go(func() error { m.fence.Run(fenceCtx, r.shared.Client); return nil })
 	}
 	ended := make(chan error, 1)
 	go func() {
@@ -120,8 +120,8 @@ func (m *manager) runControllers(ctx context.Context, term *leaderTerm) error {
 
 	<-groupCtx.Done()
 	var timeout <-chan time.Time
-	if m.ShutdownTimeout > 0 {
-		timeout = time.After(m.ShutdownTimeout)
+	if m.config.ShutdownTimeout > 0 {
+		timeout = time.After(m.config.ShutdownTimeout)
 	}
 	select {
 	case err := <-ended:
@@ -133,7 +133,7 @@ func (m *manager) runControllers(ctx context.Context, term *leaderTerm) error {
 		if len(running) == 0 {
 			running = []string{"an informer or the check of the fence"}
 		}
-		err := fmt.Errorf("%w (%v): %q", errStillRunning, m.ShutdownTimeout, running)
+		err := fmt.Errorf("%w (%v): %q", errStillRunning, m.config.ShutdownTimeout, running)
 		if cause := context.Cause(groupCtx); !errors.Is(cause, context.Canceled) {
 			err = errors.Join(cause, err)
 		}
@@ -142,7 +142,7 @@ func (m *manager) runControllers(ctx context.Context, term *leaderTerm) error {
 }
 
 func (m *manager) newRunner(ctx context.Context, term *leaderTerm) (*runner, error) {
-	kubeconfig := restclient.CopyConfig(m.Kubeconfig)
+	kubeconfig := restclient.CopyConfig(m.config.Kubeconfig)
 	if term != nil {
 		kubeconfig.Wrap(term.guard)
 	}
@@ -156,7 +156,7 @@ func (m *manager) newRunner(ctx context.Context, term *leaderTerm) (*runner, err
 		return nil, fmt.Errorf("making a client for informers: %w", err)
 	}
 	// Informers of several managers must not list in step.
-	resync := wait.Jitter(m.Generic.MinResyncPeriod.Duration, 1)
+	resync := wait.Jitter(m.config.Generic.MinResyncPeriod.Duration, 1)
 	builtIn := informers.NewSharedInformerFactoryWithOptions(client, resync, informers.WithTransform(withoutManagedFields))
 	leases := informers.NewSharedInformerFactoryWithOptions(client, resync, informers.WithTransform(withoutManagedFields),
 		informers.WithNamespace(metav1.NamespaceSystem),
@@ -169,17 +169,17 @@ func (m *manager) newRunner(ctx context.Context, term *leaderTerm) (*runner, err
 		manager: m,
 		shared: ControllerContext{
 			Config:             kubeconfig,
+			Client:             client,
 			Informers:          builtIn,
 			IdentityLeases:     leases.Coordination().V1().Leases(),
 			MigrationInformers: migrations,
 			Observer:           m.observer,
-			Observation:        m.Observation,
+			Observation:        m.config.Observation,
 			Selected: func(name string) bool {
 				return slices.ContainsFunc(m.selected, func(d ControllerDescriptor) bool { return d.Name == name })
 			},
 			Events: events,
 		},
-		client:     client,
 		factories:  []informerFactory{builtIn, leases, migrations},
 		stopEvents: stopEvents,
 		metrics:    controllersmetrics.NewControllerManagerMetrics(names.Manager),
@@ -196,11 +196,11 @@ func (r *runner) runController(ctx context.Context, d ControllerDescriptor) erro
 		defer r.health.missing.Delete(checkName(d, need))
 	}
 	// Each controller starts after one to two intervals, so that they do not all start at once.
-	if !retry.Sleep(ctx, clock.RealClock{}, wait.Jitter(r.Generic.ControllerStartInterval.Duration, 1)) {
+	if !retry.Sleep(ctx, clock.RealClock{}, wait.Jitter(r.config.Generic.ControllerStartInterval.Duration, 1)) {
 		return nil // The manager stops.
 	}
 	for _, need := range d.Needs {
-		if err := waitForNeed(controllerCtx, r.client.Discovery(), need); err != nil {
+		if err := waitForNeed(controllerCtx, r.shared.Client.Discovery(), need); err != nil {
 			return nil // The manager stops.
 		}
 		r.health.missing.Delete(checkName(d, need))
@@ -240,7 +240,7 @@ func (m *manager) checkNeeds(ctx context.Context) {
 			m.health.missing.Store(check, nil)
 			go func() {
 				logger := klog.FromContext(ctx).WithName(d.Name)
-				if waitForNeed(klog.NewContext(ctx, logger), m.Client.Discovery(), need) == nil {
+				if waitForNeed(klog.NewContext(ctx, logger), m.config.Client.Discovery(), need) == nil {
 					m.health.missing.Delete(check)
 				}
 			}()

@@ -49,7 +49,7 @@ func (m *manager) fenceLabel() string {
 // free. If they do not end in time, or if the lease was lost, or acquired in the moment in which ctx ended, it leaves
 // the lease to expire. The term then refuses the writes of whatever still runs.
 func (m *manager) lead(ctx context.Context, leads func()) error {
-	election := m.Generic.LeaderElection
+	election := m.config.Generic.LeaderElection
 	hostname, err := os.Hostname()
 	if err != nil {
 		return fmt.Errorf("making an identity for leader election: %w", err)
@@ -62,7 +62,7 @@ func (m *manager) lead(ctx context.Context, leads func()) error {
 	term := newLeaderTerm(clock.RealClock{}, election.RenewDeadline.Duration)
 	defer term.end()
 	lease, err := resourcelock.NewFromKubeconfig(election.ResourceLock, election.ResourceNamespace, election.ResourceName,
-		resourcelock.ResourceLockConfig{Identity: id, EventRecorder: m.events}, m.Kubeconfig,
+		resourcelock.ResourceLockConfig{Identity: id, EventRecorder: m.events}, m.config.Kubeconfig,
 		election.RenewDeadline.Duration)
 	if err != nil {
 		return fmt.Errorf("setting up the lease %s/%s: %w", election.ResourceNamespace, election.ResourceName, err)

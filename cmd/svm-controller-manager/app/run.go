@@ -80,7 +80,7 @@ func Run(ctx context.Context, c *options.Config, registry *Registry) error {
 	events, stopEvents := newRecorder(serving, c.Client)
 	defer stopEvents()
 	m := &manager{
-		Config: c, selected: selected, health: health, events: events, fence: fence.NewWatch(clock.RealClock{}),
+		config: c, selected: selected, health: health, events: events, fence: fence.NewWatch(clock.RealClock{}),
 	}
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -93,9 +93,9 @@ func Run(ctx context.Context, c *options.Config, registry *Registry) error {
 		// The observer runs as long as the process, whoever leads. A leader that started to observe only when it took over
 		// would not know what the API servers did before. It would have to assume the worst, and migrate everything each
 		// time a node goes down. The observer only reads, so no term has to guard it.
-		kubeconfig := restclient.AddUserAgent(restclient.CopyConfig(m.Kubeconfig), names.Manager+"/observer")
+		kubeconfig := restclient.AddUserAgent(restclient.CopyConfig(c.Kubeconfig), names.Manager+"/observer")
 		m.observer, err = observer.New(kubeconfig, observer.Options{
-			PollInterval: m.Observation.PollInterval, Restored: m.restored(fail),
+			PollInterval: c.Observation.PollInterval, Restored: m.restored(fail),
 		})
 		if err != nil {
 			return fmt.Errorf("making an observer: %w", err)
@@ -143,7 +143,8 @@ func newRecorder(
 
 // manager runs controllers, with leader election or without.
 type manager struct {
-	*options.Config
+	// config has the client of the manager itself, which writes whoever leads.
+	config   *options.Config
 	selected []ControllerDescriptor
 	health   *health
 	// events records the events of elections. They are written even after the lease is lost.
@@ -172,7 +173,7 @@ func (m *manager) restored(fail context.CancelCauseFunc) func(error, time.Time) 
 }
 
 func (m *manager) run(ctx context.Context) error {
-	if !m.Generic.LeaderElection.LeaderElect {
+	if !m.config.Generic.LeaderElection.LeaderElect {
 		return m.runControllers(ctx, nil)
 	}
 	standby, cancel := context.WithCancel(ctx)

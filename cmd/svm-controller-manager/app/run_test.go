@@ -35,7 +35,7 @@ func (brief) Run(context.Context) error { return nil }
 
 // TestControllerThatEnds has a controller that returns although nobody stops it. The manager must not go on without it.
 func TestControllerThatEnds(t *testing.T) {
-	m := &manager{Config: &options.Config{Kubeconfig: &restclient.Config{Host: "127.0.0.1:1"}}}
+	m := &manager{config: &options.Config{Kubeconfig: &restclient.Config{Host: "127.0.0.1:1"}}}
 	r, err := m.newRunner(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
