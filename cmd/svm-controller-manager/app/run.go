@@ -95,7 +95,7 @@ func Run(ctx context.Context, c *options.Config, registry *Registry) error {
 		// time a node goes down. The observer only reads, so no term has to guard it.
 		kubeconfig := restclient.AddUserAgent(restclient.CopyConfig(c.Kubeconfig), names.Manager+"/observer")
 		m.observer, err = observer.New(kubeconfig, observer.Options{
-			PollInterval: c.Observation.PollInterval, Restored: m.restored(fail),
+			PollInterval: c.Observation.PollInterval, Restored: m.endIfRestored(fail),
 		})
 		if err != nil {
 			return fmt.Errorf("making an observer: %w", err)
@@ -160,9 +160,9 @@ type manager struct {
 // watchDelay is how late a watch may show something, if it does not hang.
 const watchDelay = 15 * time.Second
 
-// restored returns a function that ends the process if etcd was restored, or if that is not sure. A leader goes on
+// endIfRestored returns a function that ends the process if etcd was restored, or if that is not sure. A leader goes on
 // while it is not sure: its own lease shows a restore that came after it began to lead.
-func (m *manager) restored(fail context.CancelCauseFunc) func(error, time.Time) {
+func (m *manager) endIfRestored(fail context.CancelCauseFunc) func(error, time.Time) {
 	return func(err error, after time.Time) {
 		since := m.leadsSince.Load()
 		if errors.Is(err, storageversion.ErrEarlier) && since != nil && after.Sub(*since) > watchDelay {

@@ -67,7 +67,7 @@ func TestLateListEndsAStandbyOnly(t *testing.T) {
 		if test.led > 0 {
 			m.leadsSince.Store(ptr.To(time.Now().Add(-test.led)))
 		}
-		m.restored(fail)(test.err, time.Now().Add(-time.Minute))
+		m.endIfRestored(fail)(test.err, time.Now().Add(-time.Minute))
 		if cause := context.Cause(ctx); isRestore(cause) != test.ends {
 			t.Errorf("%s: the process ends because of %v", name, cause)
 		}
