@@ -191,10 +191,6 @@ func (m *manager) newRunner(ctx context.Context, term *leaderTerm) (*runner, err
 func (r *runner) runController(ctx context.Context, d ControllerDescriptor) error {
 	logger := klog.FromContext(ctx).WithName(d.Name)
 	controllerCtx := klog.NewContext(ctx, logger)
-	for _, need := range d.Needs {
-		r.health.missing.Store(checkName(d, need), nil)
-		defer r.health.missing.Delete(checkName(d, need))
-	}
 	// Each controller starts after one to two intervals, so that they do not all start at once.
 	if !retry.Sleep(ctx, clock.RealClock{}, wait.Jitter(r.config.Generic.ControllerStartInterval.Duration, 1)) {
 		return nil // The manager stops.
@@ -203,7 +199,7 @@ func (r *runner) runController(ctx context.Context, d ControllerDescriptor) erro
 		if err := waitForNeed(controllerCtx, r.shared.Client.Discovery(), need); err != nil {
 			return nil // The manager stops.
 		}
-		r.health.missing.Delete(checkName(d, need))
+		r.health.served[checkName(d, need)].Store(true)
 	}
 	controller, err := r.makeController(controllerCtx, ctx, d)
 	if ctx.Err() != nil {
@@ -228,20 +224,18 @@ func (r *runner) runController(ctx context.Context, d ControllerDescriptor) erro
 	return fmt.Errorf("running controller %q: %w", d.Name, err)
 }
 
-// checkNeeds fails the readiness checks of a standby until the API server serves what its controllers need, or until
-// ctx ends. So the rollout of a release whose definitions are missing stops at its first Pod.
+// checkNeeds asks the API server, until ctx ends, for what the controllers of a standby need. The readiness checks fail
+// until it serves that. So the rollout of a release whose definitions are missing stops at its first Pod.
 func (m *manager) checkNeeds(ctx context.Context) {
 	for _, d := range m.selected {
 		for _, need := range d.Needs {
 			if need.Optional {
 				continue
 			}
-			check := checkName(d, need)
-			m.health.missing.Store(check, nil)
 			go func() {
 				logger := klog.FromContext(ctx).WithName(d.Name)
 				if waitForNeed(klog.NewContext(ctx, logger), m.config.Client.Discovery(), need) == nil {
-					m.health.missing.Delete(check)
+					m.health.served[checkName(d, need)].Store(true)
 				}
 			}()
 		}

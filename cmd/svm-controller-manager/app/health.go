@@ -21,7 +21,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -38,8 +37,9 @@ const leaseTolerance = 20 * time.Second
 type health struct {
 	reachable <-chan struct{}
 	selected  []ControllerDescriptor
-	missing   sync.Map // the names of checks that fail, because a controller waits for a resource
-	observer  atomic.Pointer[observer.Observer]
+	// served says for the name of each check of a need whether the API server has served it. The map itself is constant.
+	served   map[string]*atomic.Bool
+	observer atomic.Pointer[observer.Observer]
 
 	lease *leaderelection.HealthzAdaptor
 }
@@ -47,8 +47,14 @@ type health struct {
 // newHealth returns the health of a manager that runs the selected controllers. reachable is closed once the API server
 // has answered.
 func newHealth(selected []ControllerDescriptor, reachable <-chan struct{}) *health {
+	served := map[string]*atomic.Bool{}
+	for _, d := range selected {
+		for _, need := range d.Needs {
+			served[checkName(d, need)] = &atomic.Bool{}
+		}
+	}
 	return &health{
-		reachable: reachable, selected: selected,
+		reachable: reachable, selected: selected, served: served,
 		lease: leaderelection.NewLeaderHealthzAdaptor(leaseTolerance),
 	}
 }
@@ -89,7 +95,7 @@ func (h *health) readiness() []healthz.HealthChecker {
 			}
 			check := checkName(d, need)
 			checks = append(checks, healthz.NamedCheck(check, func(*http.Request) error {
-				if _, missing := h.missing.Load(check); missing {
+				if !h.served[check].Load() {
 					return fmt.Errorf("the API server does not serve %s", need)
 				}
 				return nil

@@ -49,6 +49,34 @@ func TestControllerThatEnds(t *testing.T) {
 	}
 }
 
+// TestTakeOverKeepsReadiness has a standby that has seen what its controller needs, and then leads.
+func TestTakeOverKeepsReadiness(t *testing.T) {
+	d := newStorageVersionMigratorDescriptor()
+	reachable := make(chan struct{})
+	close(reachable)
+	health := newHealth([]ControllerDescriptor{d}, reachable)
+	failing := func() (failing []string) {
+		for _, check := range health.readiness() {
+			if strings.Contains(check.Name(), "-needs-") && check.Check(nil) != nil {
+				failing = append(failing, check.Name())
+			}
+		}
+		return failing
+	}
+	if len(failing()) != len(d.Needs) {
+		t.Errorf("before anybody has asked, these checks fail: %q", failing())
+	}
+	for _, need := range d.Needs {
+		health.served[checkName(d, need)].Store(true)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := &runner{manager: &manager{config: &options.Config{}, health: health}}
+	if err := r.runController(ended, d); err != nil || len(failing()) > 0 {
+		t.Errorf("the error is %v, and these checks fail: %q", err, failing())
+	}
+}
+
 // TestLateListEndsAStandbyOnly has an observer that is not sure whether etcd was restored, but that it was then within
 // the last minute. The lease of a leader shows a restore that came after it began to lead.
 func TestLateListEndsAStandbyOnly(t *testing.T) {
