@@ -110,11 +110,11 @@ func Run(ctx context.Context, c *options.Config, registry *Registry) error {
 	return explainRestore(context.Cause(ctx), err)
 }
 
-// explainRestore returns the error that ends the process: cause if that is what the observer has found about a restore
-// of etcd, otherwise err.
+// explainRestore returns the error that ends the process: err, and cause if that is what the observer has found about a
+// restore of etcd.
 func explainRestore(cause, err error) error {
-	if isRestore(cause) {
-		err = cause
+	if isRestore(cause) && !errors.Is(err, cause) {
+		err = errors.Join(err, cause)
 	}
 	if isRestore(err) {
 		return fmt.Errorf("%w, so this process ends, and the next one reads everything again. If this repeats, "+

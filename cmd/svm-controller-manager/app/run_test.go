@@ -18,6 +18,8 @@ package app
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -74,6 +76,20 @@ func TestTakeOverKeepsReadiness(t *testing.T) {
 	r := &runner{manager: &manager{config: &options.Config{}, health: health}}
 	if err := r.runController(ended, d); err != nil || len(failing()) > 0 {
 		t.Errorf("the error is %v, and these checks fail: %q", err, failing())
+	}
+}
+
+// TestRestoreHidesNoOtherError has an observer that has found a restore of etcd, and controllers that do not end.
+func TestRestoreHidesNoOtherError(t *testing.T) {
+	restore := fmt.Errorf("the leases are older: %w", storageversion.ErrRestored)
+	for _, err := range []error{errStillRunning, errors.Join(restore, errStillRunning)} {
+		got := explainRestore(restore, err)
+		if !errors.Is(got, errStillRunning) || strings.Count(fmt.Sprint(got), restore.Error()) != 1 {
+			t.Errorf("the process ends with %v", got)
+		}
+	}
+	if got := explainRestore(context.Canceled, nil); got != nil {
+		t.Errorf("a process that is asked to stop ends with %v", got)
 	}
 }
 
