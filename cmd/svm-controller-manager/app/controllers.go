@@ -131,7 +131,7 @@ func (m *manager) runControllers(ctx context.Context, term *leaderTerm) error {
 		r.running.Range(func(name, _ any) bool { running = append(running, name.(string)); return true })
 		slices.Sort(running)
 		if len(running) == 0 {
-			running = []string{"an informer or the check of the fence"}
+			running = []string{"an informer, the check of the fence or the last events"}
 		}
 		err := fmt.Errorf("%w (%v): %q", errStillRunning, m.config.ShutdownTimeout, running)
 		if cause := context.Cause(groupCtx); !errors.Is(cause, context.Canceled) {

@@ -25,13 +25,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	v1core "k8s.io/client-go/kubernetes/typed/core/v1"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/component-base/featuregate"
@@ -40,8 +34,6 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
-
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/options"
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
@@ -126,19 +118,6 @@ func explainRestore(cause, err error) error {
 // isRestore reports whether an error says that etcd was restored, or may have been.
 func isRestore(err error) bool {
 	return errors.Is(err, storageversion.ErrRestored) || errors.Is(err, storageversion.ErrEarlier)
-}
-
-// newRecorder returns a recorder that writes through client until stop is called.
-func newRecorder(
-	ctx context.Context, client kubernetes.Interface,
-) (recorder record.EventRecorderLogger, stop func()) {
-	objects := runtime.NewScheme() // what events are about
-	utilruntime.Must(scheme.AddToScheme(objects))
-	utilruntime.Must(migrationv1alpha1.AddToScheme(objects))
-	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
-	broadcaster.StartStructuredLogging(3)
-	broadcaster.StartRecordingToSink(&v1core.EventSinkImpl{Interface: client.CoreV1().Events("")})
-	return broadcaster.NewRecorder(objects, corev1.EventSource{Component: names.Manager}), broadcaster.Shutdown
 }
 
 // manager runs controllers, with leader election or without.
