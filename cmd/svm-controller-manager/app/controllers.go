@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	coordinformers "k8s.io/client-go/informers/coordination/v1"
@@ -96,6 +97,7 @@ type informerFactory interface {
 // runControllers runs the selected controllers until ctx ends and all of them have returned. Without a term it guards
 // no writes.
 func (m *manager) runControllers(ctx context.Context, term *leaderTerm) error {
+	defer utilruntime.HandleCrashWithContext(ctx)
 	r, err := m.newRunner(ctx, term)
 	if err != nil {
 		return err
@@ -106,10 +108,15 @@ func (m *manager) runControllers(ctx context.Context, term *leaderTerm) error {
 	}
 	if slices.ContainsFunc(m.selected, isFenced) {
 		fenceCtx := klog.NewContext(groupCtx, klog.FromContext(ctx).WithName("fence"))
-		group.Go(func() error { m.fence.Run(fenceCtx, r.shared.Client); return nil })
+		group.Go(func() error {
+			defer utilruntime.HandleCrashWithContext(fenceCtx)
+			m.fence.Run(fenceCtx, r.shared.Client)
+			return nil
+		})
 	}
 	ended := make(chan error, 1)
 	go func() {
+		defer utilruntime.HandleCrashWithContext(ctx)
 		err := group.Wait()
 		for _, factory := range r.factories {
 			factory.Shutdown()
@@ -191,6 +198,7 @@ func (m *manager) newRunner(ctx context.Context, term *leaderTerm) (*runner, err
 func (r *runner) runController(ctx context.Context, d ControllerDescriptor) error {
 	logger := klog.FromContext(ctx).WithName(d.Name)
 	controllerCtx := klog.NewContext(ctx, logger)
+	defer utilruntime.HandleCrashWithContext(controllerCtx)
 	// Each controller starts after one to two intervals, so that they do not all start at once.
 	if !retry.Sleep(ctx, clock.RealClock{}, wait.Jitter(r.config.Generic.ControllerStartInterval.Duration, 1)) {
 		return nil // The manager stops.
@@ -233,6 +241,7 @@ func (m *manager) checkNeeds(ctx context.Context) {
 				continue
 			}
 			go func() {
+				defer utilruntime.HandleCrashWithContext(ctx)
 				logger := klog.FromContext(ctx).WithName(d.Name)
 				if waitForNeed(klog.NewContext(ctx, logger), m.config.Client.Discovery(), need) == nil {
 					m.health.served[checkName(d, need)].Store(true)
