@@ -109,12 +109,12 @@ func (o *Options) validateServing() []error {
 	check("--requestheader-client-ca-file", err)
 	_, err = path.NewAuthorizer(o.Authorization.AlwaysAllowPaths)
 	check("--authorization-always-allow-paths", err)
-	for flag, file := range map[string]string{
-		"--authentication-kubeconfig": o.Authentication.RemoteKubeConfigFile,
-		"--authorization-kubeconfig":  o.Authorization.RemoteKubeConfigFile,
+	for _, kubeconfig := range []struct{ flag, file string }{
+		{"--authentication-kubeconfig", o.Authentication.RemoteKubeConfigFile},
+		{"--authorization-kubeconfig", o.Authorization.RemoteKubeConfigFile},
 	} {
-		if file != "" { // Otherwise --kubeconfig counts.
-			_, err := loadKubeconfig(flag, file)
+		if kubeconfig.file != "" { // Otherwise --kubeconfig counts.
+			_, err := loadKubeconfig(kubeconfig.flag, kubeconfig.file)
 			errs = append(errs, err)
 		}
 	}

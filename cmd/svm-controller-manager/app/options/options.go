@@ -217,13 +217,16 @@ func (o *Options) Validate() error {
 		validateObservation(o.Observation),
 		features.DefaultMutableFeatureGate.Validate(),
 	)
-	for flag, value := range map[string]time.Duration{
-		"controller-shutdown-timeout": o.ShutdownTimeout,
-		"controller-start-interval":   o.Generic.ControllerStartInterval.Duration,
-		"min-resync-period":           o.Generic.MinResyncPeriod.Duration, // Informers would resync without a pause.
+	for _, duration := range []struct {
+		flag  string
+		value time.Duration
+	}{
+		{"controller-shutdown-timeout", o.ShutdownTimeout},
+		{"controller-start-interval", o.Generic.ControllerStartInterval.Duration},
+		{"min-resync-period", o.Generic.MinResyncPeriod.Duration}, // Informers would resync without a pause.
 	} {
-		if value < 0 {
-			errs = append(errs, fmt.Errorf("--%s must not be negative, got %v", flag, value))
+		if duration.value < 0 {
+			errs = append(errs, fmt.Errorf("--%s must not be negative, got %v", duration.flag, duration.value))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.controllers.Options)) {

@@ -198,6 +198,18 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	}
 }
 
+// TestOrderOfErrors wants the same output each time.
+func TestOrderOfErrors(t *testing.T) {
+	o, _ := parse(t, "--secure-port=1", "--controller-shutdown-timeout=-1s", "--controller-start-interval=-1s",
+		"--min-resync-period=-1s", "--authentication-kubeconfig=/no", "--authorization-kubeconfig=/no")
+	first := fmt.Sprint(o.Validate())
+	for range 20 {
+		if again := fmt.Sprint(o.Validate()); again != first {
+			t.Fatalf("got %q, and before %q", again, first)
+		}
+	}
+}
+
 func TestErrorsOfLoggingNameTheFlag(t *testing.T) {
 	o, _ := parse(t, "--logging-format=x", "--log-flush-frequency=-1s")
 	err := fmt.Sprint(o.ApplyLogs())
