@@ -72,8 +72,8 @@ type migratorOptions struct {
 // AddFlags implements options.ControllerOptions.
 func (o *migratorOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.ConcurrentMigrations, "concurrent-migrations", o.ConcurrentMigrations,
-		"How many migrations run at a time, at most 10. They share one pace. A higher number is not faster, but keeps a "+
-			"migration without progress from holding up the others.")
+		fmt.Sprintf("How many migrations run at a time, at most %d. They share one pace. A higher number is not faster, "+
+			"but keeps a migration without progress from holding up the others.", maxConcurrentMigrations))
 	fs.DurationVar(&o.Turn, "migration-turn", o.Turn,
 		"How long a migration may run while others wait for a slot of --concurrent-migrations. Then it gives up its slot, "+
 			"and continues later where it stopped, so that small migrations do not wait for the end of big ones. "+
