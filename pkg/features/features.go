@@ -26,6 +26,7 @@ import (
 	"k8s.io/component-base/featuregate"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	metricsfeatures "k8s.io/component-base/metrics/features"
+	componentversion "k8s.io/component-base/version"
 	zpagesfeatures "k8s.io/component-base/zpages/features"
 )
 
@@ -50,13 +51,10 @@ const (
 	CRDManagedFieldsCleaning featuregate.Feature = "CRDManagedFieldsCleaning"
 )
 
-// kubernetesVersion is the minor version of the Kubernetes libraries in go.mod. A test compares the two.
-const kubernetesVersion = "1.37"
-
 // DefaultMutableFeatureGate is the set of gates that flags change. Only the command uses it, and programs that add
 // gates for controllers of their own. All other code reads DefaultFeatureGate.
 var DefaultMutableFeatureGate featuregate.MutableVersionedFeatureGate = featuregate.NewVersionedFeatureGate(
-	version.MustParse(kubernetesVersion))
+	version.MustParse(componentversion.DefaultKubeBinaryVersion))
 
 // DefaultFeatureGate says whether a gate is on.
 var DefaultFeatureGate featuregate.FeatureGate = DefaultMutableFeatureGate

@@ -17,27 +17,10 @@ limitations under the License.
 package features
 
 import (
-	"os"
-	"regexp"
 	"testing"
 
 	"k8s.io/component-base/featuregate"
 )
-
-// TestKubernetesVersion holds the gates' version to that of the libraries.
-func TestKubernetesVersion(t *testing.T) {
-	modules, err := os.ReadFile("../../go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
-	match := regexp.MustCompile(`k8s.io/component-base v0\.(\d+)\.`).FindSubmatch(modules)
-	if match == nil {
-		t.Fatal("go.mod does not require k8s.io/component-base")
-	}
-	if want := "1." + string(match[1]); kubernetesVersion != want {
-		t.Errorf("kubernetesVersion is %s, go.mod says %s", kubernetesVersion, want)
-	}
-}
 
 func TestGatesAreVersioned(t *testing.T) {
 	for gate, specs := range specifications {
