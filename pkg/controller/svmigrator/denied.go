@@ -29,8 +29,9 @@ import (
 
 // earlierWithDenied returns an earlier migration if only its denied objects are left to rewrite, else nil. All other
 // objects are stored in the target encoding if the target has the same epoch: the earlier migration has rewritten them,
-// and the servers have written no other encoding since. A migration that a person created rewrites all objects, because
-// it may be for a new encryption key.
+// and the servers have written no other encoding since. That is also true after the start of this migration, so another
+// process finds the same again. A migration that a person created rewrites all objects, because it may be for a new
+// encryption key.
 func (r *migrationRun) earlierWithDenied(
 	target *migrationv1alpha1.MigrationTarget,
 ) *migrationv1alpha1.StorageVersionMigration {

@@ -107,24 +107,27 @@ func (r *migrationRun) run(ctx context.Context) error {
 	return r.finish(ctx)
 }
 
-// prepareTask makes the task of the run, unless an earlier run of this process has left one.
+// prepareTask makes the task of the run, unless an earlier run of this process has left one. A process that finds a
+// migration begun, and no stored position, makes the same task as the one that began it.
 func (r *migrationRun) prepareTask(ctx context.Context, decision Decision) {
 	m := r.status.stored
-	if m.Begun() {
-		if r.task == nil {
-			r.task = rewrite.NewTask(r.served.Class, positionOf(&m.Status))
-			if r.stuck {
-				r.task.MarkStuck()
-			}
-		}
+	if m.Begun() && r.task != nil {
 		return
 	}
-	r.task = rewrite.NewTask(r.served.Class, sweep.Position{})
-	if before := r.earlierWithDenied(decision.Target); before != nil {
+	var position sweep.Position
+	var only []migrationv1alpha1.DeniedObject
+	if m.Begun() {
+		position = positionOf(&m.Status)
+	}
+	before := r.earlierWithDenied(decision.Target)
+	if before != nil && (!m.Begun() || m.Status.Progress == nil) {
 		klog.FromContext(ctx).Info("Rewriting what an earlier migration could not rewrite",
 			"earlier", before.Name, "objects", before.Status.Progress.Denied)
-		r.task = rewrite.NewTask(r.served.Class, positionAfter(before))
-		r.task.Only = allDenied(before)
+		position, only = positionAfter(before), allDenied(before)
+	}
+	r.task = rewrite.NewTask(r.served.Class, position)
+	if r.task.Only = only; r.stuck {
+		r.task.MarkStuck()
 	}
 }
 

@@ -254,6 +254,49 @@ func TestPositionAfterDeniedObjects(t *testing.T) {
 	}
 }
 
+// TestDeniedObjectsInAnotherProcess has another process become the leader after the trigger's next migration has begun.
+// Until a position is stored, the status does not say that this migration is for the denied objects alone.
+func TestDeniedObjectsInAnotherProcess(t *testing.T) {
+	denied, stored := []migrationv1alpha1.DeniedObject{{Name: "w", UID: "w"}}, &migrationv1alpha1.MigrationProgress{}
+	failedBefore := func(epoch int64) *migrationv1alpha1.StorageVersionMigration {
+		return made(func(m *migrationv1alpha1.StorageVersionMigration) {
+			m.Name, m.UID = "before", "before"
+			m.Status = migrationv1alpha1.StorageVersionMigrationStatus{
+				Target: boundTo(epoch), SweepCompletionTime: new(metav1.NewTime(noon)), DeniedObjects: denied,
+				Progress: &migrationv1alpha1.MigrationProgress{Processed: 9, Denied: 1},
+			}
+			failed(objectsDenied(&m.Status))(&m.Status, noon)
+		})
+	}
+	for name, test := range map[string]struct {
+		before   *migrationv1alpha1.StorageVersionMigration
+		progress *migrationv1alpha1.MigrationProgress
+		want     []migrationv1alpha1.DeniedObject
+	}{
+		"no position is stored":                    {before: failedBefore(3), want: denied},
+		"a position is stored":                     {before: failedBefore(3), progress: stored},
+		"the earlier migration is deleted":         {},
+		"the earlier migration has another target": {before: failedBefore(2)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := made(func(m *migrationv1alpha1.StorageVersionMigration) {
+				m.Spec.Target, m.Status.Target, m.Status.StartTime = boundTo(3), boundTo(3), new(metav1.NewTime(noon))
+				m.Status.Progress = test.progress
+			})
+			migrations := []*migrationv1alpha1.StorageVersionMigration{m}
+			if test.before != nil {
+				migrations = append(migrations, test.before)
+			}
+			s, ctx := newStage(t, migrations...)
+			r := s.run(m)
+			r.prepareTask(ctx, toV2)
+			if diff := cmp.Diff(test.want, r.task.Only); diff != "" {
+				t.Errorf("the objects of the task (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestPruningThatIsNotDone has the API server refuse to prune status.storedVersions with 409. If somebody wrote the
 // definition, the check has to be repeated. If a webhook denies it, the migration succeeds in spite of that.
 func TestPruningThatIsNotDone(t *testing.T) {
