@@ -55,13 +55,13 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 	if m == nil || m.DeletionTimestamp != nil {
 		return time.Time{}, nil
 	}
+	ctx = withMigration(ctx, m)
 	if m.Finished() {
 		return c.deleteFinished(ctx, m)
 	}
 	if c.runs.runOfMigration(m) != nil {
 		return time.Time{}, nil
 	}
-	ctx = withMigration(ctx, m)
 	decision, err := c.checkGatesBeforeSlot(ctx, m)
 	if err != nil {
 		return time.Time{}, err

@@ -17,12 +17,15 @@ limitations under the License.
 package svmigrator
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/ptr"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -203,5 +206,20 @@ func TestEndedAt(t *testing.T) {
 	failed(Decision{})(&m.Status, noon.Add(time.Hour))
 	if got, want := endedAt(m), noon.Add(time.Hour); !got.Equal(want) {
 		t.Errorf("it ended at %v, want %v", got, want)
+	}
+}
+
+// TestLogOfADeletion wants the log to say which migration was deleted.
+func TestLogOfADeletion(t *testing.T) {
+	m := made(func(m *migrationv1alpha1.StorageVersionMigration) { succeeded(boundTo(3))(&m.Status, noon) })
+	s, ctx := newStage(t, m)
+	s.env.options.FinishedTTL = time.Hour
+	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(2)))
+	if _, err := s.sync(klog.NewContext(ctx, logger), m.Name); err != nil {
+		t.Fatal(err)
+	}
+	got := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
+	if !strings.Contains(got, "Deleted a migration") || !strings.Contains(got, `migration="m"`) {
+		t.Errorf("the log is %q", got)
 	}
 }
