@@ -203,9 +203,15 @@ func TestEndedAt(t *testing.T) {
 	if got := endedAt(m); !got.Equal(noon) {
 		t.Errorf("a migration of a controller that says no time ended at %v, want %v", got, noon)
 	}
-	failed(Decision{})(&m.Status, noon.Add(time.Hour))
-	if got, want := endedAt(m), noon.Add(time.Hour); !got.Equal(want) {
-		t.Errorf("it ended at %v, want %v", got, want)
+	want := noon.Add(time.Hour)
+	failed(Decision{})(&m.Status, want)
+	setCondition(&m.Status, want.Add(time.Hour), "Noted", corev1.ConditionTrue, "Noted", "by somebody")
+	if got := endedAt(m); !got.Equal(want) {
+		t.Errorf("with a later condition it ended at %v, want %v", got, want)
+	}
+	m.Status.Conditions, m.Status.CompletionTime = m.Status.Conditions[:1], nil
+	if got := endedAt(m); !got.Equal(want) {
+		t.Errorf("without completionTime it ended at %v, want %v", got, want)
 	}
 }
 

@@ -68,9 +68,12 @@ func failurePending(m *migrationv1alpha1.StorageVersionMigration, state *migrati
 	return !counted && (cleans || !status.Migrated())
 }
 
-// endedAt returns when a migration ended: the latest change of a condition. It does not use status.completionTime,
-// because other controllers may not set it.
+// endedAt returns when a migration ended: status.completionTime, or the latest change of a condition if another
+// controller has ended the migration and set no such time.
 func endedAt(m *migrationv1alpha1.StorageVersionMigration) time.Time {
+	if m.Status.CompletionTime != nil {
+		return m.Status.CompletionTime.Time
+	}
 	at := m.CreationTimestamp.Time
 	for _, condition := range m.Status.Conditions {
 		if condition.LastUpdateTime.After(at) {
