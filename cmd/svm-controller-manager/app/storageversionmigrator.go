@@ -55,6 +55,9 @@ func newStorageVersionMigratorDescriptor() ControllerDescriptor {
 			options.MaxStorageGrowth = flags.storageGrowth.Value()
 			options.SettlePeriod = c.Observation.SettlePeriod
 			options.HasTrigger = c.Selected(names.StorageVersionMigrationTriggerController)
+			options.UseStatus = features.DefaultFeatureGate.Enabled(features.StatusSubresourceFallback)
+			options.PruneStoredVersions = features.DefaultFeatureGate.Enabled(features.CRDStoredVersionsPruning)
+			options.CleanManagedFields = features.DefaultFeatureGate.Enabled(features.CRDManagedFieldsCleaning)
 			clients := svmigrator.Clients{
 				Migrations: c.MigrationClient, Documents: c.Client.Discovery().RESTClient(), Objects: c.Config,
 			}

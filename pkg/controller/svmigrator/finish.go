@@ -36,7 +36,6 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
-	"sigs.k8s.io/svm-controller-manager/pkg/features"
 	"sigs.k8s.io/svm-controller-manager/pkg/retry"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
@@ -169,7 +168,7 @@ func (r *migrationRun) verifyAndPruneDefinition(ctx context.Context, observation
 		return fmt.Errorf("the definition has another storage version: %w", controller.ErrOutdated)
 	}
 	before, after := live.Status.StoredVersions, []string{live.StorageVersion()}
-	if !features.DefaultFeatureGate.Enabled(features.CRDStoredVersionsPruning) || slices.Equal(before, after) {
+	if !r.env.options.PruneStoredVersions || slices.Equal(before, after) {
 		return nil
 	}
 	if err := r.checkInTreeEnd(ctx, live); err != nil {

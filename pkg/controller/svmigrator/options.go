@@ -58,6 +58,12 @@ type Options struct {
 	SettlePeriod time.Duration
 	// HasTrigger means that this manager runs the trigger too.
 	HasTrigger bool
+	// UseStatus allows rewrites through the status subresource.
+	UseStatus bool
+	// PruneStoredVersions removes old versions from status.storedVersions of a definition before a success.
+	PruneStoredVersions bool
+	// CleanManagedFields removes entries of managedFields of custom resources that name versions which are not served.
+	CleanManagedFields bool
 }
 
 // Bounds of flags keep a mistyped number from becoming load. A database file of etcd never gets as large as

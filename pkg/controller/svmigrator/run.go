@@ -35,7 +35,6 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
-	"sigs.k8s.io/svm-controller-manager/pkg/features"
 	"sigs.k8s.io/svm-controller-manager/pkg/retry"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
@@ -197,8 +196,7 @@ func (r *migrationRun) readServedVersions(ctx context.Context) ([]string, error)
 
 // cleans reports whether the managedFields of the objects have to be cleaned.
 func (r *migrationRun) cleans() bool {
-	return r.served.Class == storageversion.Custom &&
-		features.DefaultFeatureGate.Enabled(features.CRDManagedFieldsCleaning)
+	return r.served.Class == storageversion.Custom && r.env.options.CleanManagedFields
 }
 
 // SavePosition stores the position, unless a position was stored a moment ago.

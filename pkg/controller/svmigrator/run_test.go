@@ -32,7 +32,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
@@ -50,7 +49,6 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
-	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
 // agreeing is an Observer of servers that have long written v2 of widgets.
@@ -271,12 +269,14 @@ func TestDeniedObjectsInAnotherProcess(t *testing.T) {
 	for name, test := range map[string]struct {
 		before   *migrationv1alpha1.StorageVersionMigration
 		progress *migrationv1alpha1.MigrationProgress
+		cleans   bool
 		want     []migrationv1alpha1.DeniedObject
 	}{
 		"no position is stored":                    {before: failedBefore(3), want: denied},
 		"a position is stored":                     {before: failedBefore(3), progress: stored},
 		"the earlier migration is deleted":         {},
 		"the earlier migration has another target": {before: failedBefore(2)},
+		"managedFields are cleaned":                {before: failedBefore(3), cleans: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := made(func(m *migrationv1alpha1.StorageVersionMigration) {
@@ -288,7 +288,9 @@ func TestDeniedObjectsInAnotherProcess(t *testing.T) {
 				migrations = append(migrations, test.before)
 			}
 			s, ctx := newStage(t, migrations...)
+			s.env.options.CleanManagedFields = test.cleans
 			r := s.run(m)
+			r.served.Class = storageversion.Custom
 			r.prepareTask(ctx, toV2)
 			if diff := cmp.Diff(test.want, r.task.Only); diff != "" {
 				t.Errorf("the objects of the task (-want +got):\n%s", diff)
@@ -298,8 +300,10 @@ func TestDeniedObjectsInAnotherProcess(t *testing.T) {
 }
 
 // TestPruningThatIsNotDone has the API server refuse to prune status.storedVersions with 409. If somebody wrote the
-// definition, the check has to be repeated. If a webhook denies it, the migration succeeds in spite of that.
+// definition, the check has to be repeated. If a webhook denies it, the migration succeeds in spite of that. Without
+// the option nothing is pruned.
 func TestPruningThatIsNotDone(t *testing.T) {
+	patches := 0
 	for message, want := range map[string]error{
 		"the object has been modified":                        controller.ErrOutdated,
 		`admission webhook "x" denied the request: no, never`: nil,
@@ -313,6 +317,7 @@ func TestPruningThatIsNotDone(t *testing.T) {
 					`"versions":[{"name":"v2","served":true,"storage":true}]},"status":{"storedVersions":["v1","v2"]}}`)
 				return
 			}
+			patches++
 			w.WriteHeader(http.StatusConflict)
 			_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Conflict","code":409,`+
 				`"message":%q}`, message)
@@ -320,10 +325,14 @@ func TestPruningThatIsNotDone(t *testing.T) {
 		defer server.Close()
 		m := made(func(m *migrationv1alpha1.StorageVersionMigration) { m.Status.Target = boundTo(3) })
 		s, ctx := newStage(t, m)
-		kube := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL})
-		s.env.documents = documents.Reader{Client: kube.Discovery().RESTClient(), Timeout: readTimeout}
+		s.env.documents, s.env.options.PruneStoredVersions = readerOf(t, server), true
 		if err := s.run(m).verifyAndPruneDefinition(ctx, s.env.observer.Observe(widgets)); !errors.Is(err, want) {
 			t.Errorf("%s: the error is %v, want %v", message, err, want)
+		}
+		patches = 0
+		s.env.options.PruneStoredVersions = false
+		if err := s.run(m).verifyAndPruneDefinition(ctx, s.env.observer.Observe(widgets)); err != nil || patches > 0 {
+			t.Errorf("without pruning there were %d patches, and the error is %v", patches, err)
 		}
 	}
 }

@@ -31,7 +31,6 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
-	"sigs.k8s.io/svm-controller-manager/pkg/features"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
@@ -117,8 +116,7 @@ func servedAt(
 	if served == nil || err != nil {
 		return nil, false, err
 	}
-	candidate.MayUseStatus = slices.Contains(served.StatusVerbs, "patch") &&
-		features.DefaultFeatureGate.Enabled(features.StatusSubresourceFallback)
+	candidate.MayUseStatus = slices.Contains(served.StatusVerbs, "patch")
 	return &candidate, slices.Contains(served.Verbs, "list") && slices.Contains(served.Verbs, "patch"), nil
 }
 
@@ -138,6 +136,7 @@ func (r *migrationRun) locate(ctx context.Context, target *migrationv1alpha1.Mig
 	}
 	if err == nil {
 		r.served = *found
+		r.served.MayUseStatus = found.MayUseStatus && r.env.options.UseStatus
 	}
 	return err
 }

@@ -178,3 +178,25 @@ func TestVersionThatWasWithdrawn(t *testing.T) {
 		}
 	}
 }
+
+// TestOptionToUseTheStatus has a resource whose status subresource can be patched.
+func TestOptionToUseTheStatus(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path == "/apis/example.com" {
+			fmt.Fprint(w, `{"kind":"APIGroup","versions":[{"version":"v2"}]}`)
+			return
+		}
+		fmt.Fprint(w, `{"kind":"APIResourceList","resources":[{"name":"widgets","verbs":["list","patch"]},`+
+			`{"name":"widgets/status","verbs":["patch"]}]}`)
+	}))
+	t.Cleanup(server.Close)
+	for _, want := range []bool{true, false} {
+		s, ctx := newStage(t)
+		s.env.observer, s.env.documents, s.env.options.UseStatus = notServed{}, readerOf(t, server), want
+		r := s.run(made(nil))
+		if err := r.locate(ctx, boundTo(3)); err != nil || r.served.MayUseStatus != want {
+			t.Errorf("the status may be used: %v, want %v, and the error is %v", r.served.MayUseStatus, want, err)
+		}
+	}
+}

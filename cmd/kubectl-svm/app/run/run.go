@@ -96,6 +96,7 @@ func NewCommand(env *cli.Env) *cobra.Command {
 		// One after the other, so that a person can follow.
 		ConcurrentMigrations: 1, ChunkSize: svmigrator.DefaultChunkSize,
 		Pace: pacer.Options{MaxConcurrent: pacer.DefaultMaxConcurrent}, SettlePeriod: storageversion.DefaultSettlePeriod,
+		UseStatus: true, PruneStoredVersions: true, // as the gates of a manager are by default
 	}}
 	o.growth.Quantity = resource.MustParse(svmigrator.DefaultMaxStorageGrowth)
 	cmd := cli.Command(env, o, &cobra.Command{
