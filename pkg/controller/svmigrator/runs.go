@@ -65,16 +65,20 @@ type runMemory struct {
 func (r *runs) recall(m *migrationv1alpha1.StorageVersionMigration) runMemory {
 	memory, known := r.memories[m.UID]
 	if !known {
-		memory.stuck = true
-		memory.stuck = memory.saysStuck(&m.Status)
+		memory.stuck = statusSaysStuck(&m.Status)
 	}
 	return memory
 }
 
+// statusSaysStuck reports whether the status says that a run made no progress.
+func statusSaysStuck(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
+	c := status.Condition(migrationv1alpha1.MigrationRunning)
+	return c != nil && c.Reason == string(rewrite.Stuck)
+}
+
 // saysStuck reports whether the status says why the last run made no progress.
 func (m *runMemory) saysStuck(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
-	c := status.Condition(migrationv1alpha1.MigrationRunning)
-	return m.stuck && c != nil && c.Reason == string(rewrite.Stuck)
+	return m.stuck && statusSaysStuck(status)
 }
 
 // saysPostponed reports whether the status says why the last run was postponed.
