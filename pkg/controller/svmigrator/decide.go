@@ -56,8 +56,6 @@ const (
 	Go Verdict = "Go"
 	// Fail: this migration cannot succeed any more.
 	Fail Verdict = "Fail"
-	// KeepStatus: nothing may be written now, and the status already says why. Decide does not return it.
-	KeepStatus Verdict = "KeepStatus"
 )
 
 // Decision is a verdict with its reason.
@@ -365,6 +363,3 @@ func waitDecision(reason, format string, args ...any) Decision {
 func newDecision(verdict Verdict, reason, format string, args ...any) Decision {
 	return Decision{Verdict: verdict, Reason: reason, Message: controller.Sentence(fmt.Sprintf(format, args...))}
 }
-
-// keepStatus returns a decision to change nothing until a time, or until an event if it is zero.
-func keepStatus(until time.Time) Decision { return Decision{Verdict: KeepStatus, DecideAt: until} }

@@ -67,7 +67,11 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 		return time.Time{}, err
 	}
 	if decision.Verdict == Go {
-		decision = c.enqueueReady(m)
+		wait, again := c.enqueueReady(m)
+		if wait == nil {
+			return again, nil
+		}
+		decision = *wait
 	}
 	status := &statusWriter{env: c.env, stored: m}
 	switch decision.Verdict {
@@ -103,33 +107,35 @@ func (c *Controller) checkGatesBeforeSlot(
 }
 
 // enqueueReady adds a migration that may write to those that wait for a free slot, unless another migration of the
-// resource runs, or it waits for its next try. It decides what the status says about that.
-func (c *Controller) enqueueReady(m *migrationv1alpha1.StorageVersionMigration) Decision {
+// resource runs, or it waits for its next try. It returns the decision to wait that the status has to say. If the
+// status stays as it is, it returns nil, and when to decide again, or zero if an event says when.
+func (c *Controller) enqueueReady(m *migrationv1alpha1.StorageVersionMigration) (wait *Decision, again time.Time) {
 	now, memory := c.env.clock.Now(), c.runs.memoryOf(m)
 	switch {
 	case now.Before(memory.notBefore) && memory.postponed.Reason != "":
-		return memory.postponed
+		return &memory.postponed, time.Time{}
 	case now.Before(memory.notBefore):
-		return keepStatus(memory.notBefore)
+		return nil, memory.notBefore
 	case c.ready.NumRequeues(m.Name) > 0:
-		return keepStatus(time.Time{}) // Its last run failed. It is queued again when the backoff is over.
+		return nil, time.Time{} // Its last run failed. It is queued again when the backoff is over.
 	}
 	other := c.runs.runOf(m.GroupResource())
-	decision := keepStatus(now.Add(minRetry)) // A run begins now.
 	switch {
 	case memory.saysStuck(&m.Status) || memory.saysPostponed(&m.Status):
-		decision = keepStatus(time.Time{}) // The status already says why it waits, and Queued would say less.
+		// The status already says why it waits, and Queued would say less.
 	case other != nil:
-		decision = waitDecision(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource runs. "+
-			"This one starts when that one has ended or gives up its slot", other.name)
+		wait = new(waitDecision(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource runs. "+
+			"This one starts when that one has ended or gives up its slot", other.name))
 	case c.ready.Len() > 0 || len(c.runs.all()) >= c.env.options.ConcurrentMigrations:
-		decision = waitDecision(migrationv1alpha1.MigrationReasonQueued, "as many migrations run as "+
-			"--concurrent-migrations allows, or others come first. This one starts when a slot is free")
+		wait = new(waitDecision(migrationv1alpha1.MigrationReasonQueued, "as many migrations run as "+
+			"--concurrent-migrations allows, or others come first. This one starts when a slot is free"))
+	default:
+		again = now.Add(minRetry) // A run begins now.
 	}
 	if other == nil { // Otherwise it is queued again when the run of the other one has ended.
 		c.ready.Add(m.Name) // This comes last: from now on a free slot may begin the run.
 	}
-	return decision
+	return wait, again
 }
 
 // passGates checks gates 6 to 10 and stores the target (11). It returns an error if a gate is closed. If the error is

@@ -127,7 +127,7 @@ func TestStuckInAnEarlierProcess(t *testing.T) {
 		if got := rankOf(m, nil, s.runs.memoryOf(m)); got.priority != stuck {
 			t.Errorf("the rank is %+v", got)
 		}
-		if d := s.enqueueReady(m); d.Reason == migrationv1alpha1.MigrationReasonQueued {
+		if wait, _ := s.enqueueReady(m); wait != nil {
 			t.Error("the status does not say any more that there was no progress")
 		}
 	}
@@ -180,7 +180,7 @@ func TestPostponedAfterSuspension(t *testing.T) {
 	decision := objectsExpire()
 	decision.DecideAt = until
 	_ = s.runEnded(ctx, run, &postponed{decision})
-	if d := s.enqueueReady(m); d != decision {
-		t.Errorf("the decision is %+v, want %+v", d, decision)
+	if wait, _ := s.enqueueReady(m); wait == nil || *wait != decision {
+		t.Errorf("the decision is %+v, want %+v", wait, decision)
 	}
 }
