@@ -32,7 +32,7 @@ import (
 
 // This file has the reasons and messages of the conditions Running and Succeeded, and the reasons of events. The
 // reasons and messages of the conditions Waiting and Failed are arguments of waitDecision, failDecision and
-// cannotRewrite, where the migrator finds them: mostly in decide.go and served.go. Those of package rewrite are in its
+// cannotRewrite, where the migrator finds them: mostly in decide.go and find.go. Those of package rewrite are in its
 // PermanentErrors.
 
 // statusChange changes a status. It may be called more than once, for example after a conflict.

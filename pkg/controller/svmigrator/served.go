@@ -20,8 +20,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -29,13 +27,11 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
-	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
-	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
-// This file finds out from discovery documents whether and at which version the resource of a migration is served.
+// This file says whether the resource of a migration is served, and what follows for the migration if it is not.
 
 const (
 	// servedPatience is how long a new migration waits for its resource to be served. Somebody may be creating a
@@ -57,69 +53,6 @@ func (e *environment) requested(m *migrationv1alpha1.StorageVersionMigration) re
 	}
 }
 
-// cannotRewrite returns the error of a resource whose objects cannot be rewritten.
-func cannotRewrite(reason, format string, args ...any) error {
-	return &rewrite.PermanentError{Reason: reason, Message: controller.Sentence(fmt.Sprintf(format, args...))}
-}
-
-// findServed looks for a resource in the discovery documents. If it is not served, or cannot be migrated, the error is
-// a PermanentError. preferred is the version to take if requested has none.
-func findServed(
-	ctx context.Context, reader documents.Reader, requested rewrite.Resource, preferred string,
-) (*rewrite.Resource, error) {
-	resource, wanted := requested.GroupResource(), requested.Version
-	versions, err := reader.Versions(ctx, resource.Group)
-	if err != nil && !documents.IsNotServed(err) {
-		return nil, err
-	}
-	if wanted == "" && slices.Contains(versions, preferred) {
-		versions = slices.Insert(versions, 0, preferred)
-	}
-	var served []string
-	var unread error
-	for _, version := range versions {
-		found, canMigrate, err := servedAt(ctx, reader, requested, version)
-		switch {
-		case err != nil && wanted != "" && version != wanted:
-			unread = err // An aggregated server that is away may serve it.
-		case err != nil:
-			return nil, err
-		case found == nil: // The group may serve only other resources at this version.
-		case wanted != "" && version != wanted:
-			served = append(served, version)
-		case !canMigrate:
-			return nil, cannotRewrite(migrationv1alpha1.MigrationReasonVerbsNotSupported,
-				"%q cannot be both listed and patched. Its objects must be rewritten in another way", resource)
-		default:
-			return found, nil
-		}
-	}
-	if unread != nil {
-		return nil, unread
-	}
-	if len(served) == 0 {
-		return nil, cannotRewrite(migrationv1alpha1.MigrationReasonResourceNotServed,
-			"no server serves %q. Check spec.resource: resource is the plural name, and group is empty only for the core group",
-			resource)
-	}
-	return nil, cannotRewrite(migrationv1alpha1.MigrationReasonVersionNotServed,
-		"%q is not served at version %q, only at %q. Create a migration without a version", resource, wanted, served)
-}
-
-// servedAt returns the resource at one version, or nil if the API server does not serve it at that version. canMigrate
-// means that its objects can be listed and patched.
-func servedAt(
-	ctx context.Context, reader documents.Reader, candidate rewrite.Resource, version string,
-) (found *rewrite.Resource, canMigrate bool, err error) {
-	candidate.Version = version
-	served, err := reader.ServedAt(ctx, candidate.GroupVersionResource)
-	if served == nil || err != nil {
-		return nil, false, err
-	}
-	candidate.MayUseStatus = slices.Contains(served.StatusVerbs, "patch")
-	return &candidate, slices.Contains(served.Verbs, "list") && slices.Contains(served.Verbs, "patch"), nil
-}
-
 // locate sets r.served to the resource as it is served, preferably at the version of the target. If it is not served,
 // or cannot be migrated, the error is a PermanentError.
 func (r *migrationRun) locate(ctx context.Context, target *migrationv1alpha1.MigrationTarget) error {
@@ -139,47 +72,6 @@ func (r *migrationRun) locate(ctx context.Context, target *migrationv1alpha1.Mig
 		r.served.MayUseStatus = found.MayUseStatus && r.env.options.UseStatus
 	}
 	return err
-}
-
-// findToRewrite is findServed, but a custom resource is migrated at its storage version, whatever version the migration
-// names. At another one each write would remove the fields that the schema of that version does not have, also from
-// objects that are current already. preferred is the storage version if that is known.
-func findToRewrite(
-	ctx context.Context, reader documents.Reader, requested rewrite.Resource, preferred string,
-) (*rewrite.Resource, error) {
-	found, err := findServed(ctx, reader, requested, preferred)
-	if err != nil || found.Class != storageversion.Custom {
-		return found, err
-	}
-	found.Schemas, err = reader.Schemas(ctx, found.GroupResource())
-	if err != nil || found.Version == preferred {
-		return found, err
-	}
-	return atStorageVersion(ctx, reader, found)
-}
-
-// atStorageVersion returns a custom resource at its storage version. If that is not served, it returns the resource as
-// it was found if a webhook converts the objects, otherwise a PermanentError.
-func atStorageVersion(
-	ctx context.Context, reader documents.Reader, found *rewrite.Resource,
-) (*rewrite.Resource, error) {
-	resource, storage := found.GroupResource(), found.Schemas.Storage
-	switch {
-	case found.Version == storage:
-		return found, nil
-	case found.Schemas.StorageServed:
-		at, _, err := servedAt(ctx, reader, *found, storage)
-		if err == nil && at == nil {
-			err = fmt.Errorf("discovery does not show yet that %s is served at %s", resource, storage)
-		}
-		return at, err
-	case found.Schemas.Webhook:
-		return found, nil
-	}
-	return nil, cannotRewrite(migrationv1alpha1.MigrationReasonVersionNotServed,
-		"%q is stored at version %q, which is not served, and no webhook converts the objects. Written at another version "+
-			"they would lose the fields that only %s has. Serve %s, or add a conversion webhook",
-		resource, storage, storage, storage)
 }
 
 // checkServed returns a decision to fail if a person created the migration, and its resource does not exist or is not
@@ -220,12 +112,6 @@ func (c *Controller) checkServed(
 		return Decision{Verdict: Fail, Reason: missing.Reason, Message: missing.Message}
 	}
 	return decision
-}
-
-// notStored returns the error of a resource that is served but not stored.
-func notStored(resource schema.GroupResource) error {
-	return cannotRewrite(migrationv1alpha1.MigrationReasonInvalidResource,
-		"the server of %q publishes no storage version of it, so it stores no objects that could be migrated", resource)
 }
 
 // servedElsewhere reports whether the resource is served, although err says that the manager's own API server does not
