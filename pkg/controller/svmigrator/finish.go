@@ -131,8 +131,8 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 }
 
 // endPermanent ends the migration if err is a PermanentError. It returns any other error. A begun migration whose
-// resource is not served ends its run only: the next one looks for another version, and checkServed decides how long it
-// waits for whoever replaces the APIService.
+// resource is not served ends its run only: the next one looks for another version, and failIfNotServed decides how
+// long it waits for whoever replaces the APIService.
 func (r *migrationRun) endPermanent(ctx context.Context, err error) error {
 	if isNotServed(err) && r.status.stored.Begun() {
 		return errStopped

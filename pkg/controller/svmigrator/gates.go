@@ -32,7 +32,7 @@ import (
 // In sync, on cached objects, whenever something may have changed:
 //
 //  1. Decide says Go: nobody has suspended it, and the servers agree on its target (decide.go). While it waits for
-//     that, it fails if nobody serves its resource (checkServed in served.go).
+//     that, it fails if nobody serves its resource (failIfNotServed in served.go).
 //  2. Every server follows the CustomResourceDefinition (followers.go).
 //  3. etcd has space (space.go).
 //  4. The delay after its last run is over.
@@ -94,7 +94,7 @@ func (c *Controller) checkGatesBeforeSlot(
 		return Decision{}, err
 	}
 	if decision.Verdict == Wait {
-		decision = c.checkServed(ctx, m, decision)
+		decision = c.failIfNotServed(ctx, m, decision)
 	}
 	if decision.Verdict == Go {
 		decision = c.env.followers.check(m, decision)

@@ -74,18 +74,19 @@ func (r *migrationRun) locate(ctx context.Context, target *migrationv1alpha1.Mig
 	return err
 }
 
-// checkServed returns a decision to fail if a person created the migration, and its resource does not exist or is not
-// stored: such a migration might wait forever. In all other cases, and while the migration is suspended, it returns
-// the decision to wait that it was given. The resource of a migration of the trigger was served and stored, so servers
-// were rolled back since. Such a migration waits. When the servers are upgraded again, the trigger replaces it.
-func (c *Controller) checkServed(
-	ctx context.Context, m *migrationv1alpha1.StorageVersionMigration, decision Decision,
+// failIfNotServed returns a decision to fail if a person created the migration, and its resource does not exist or is
+// not stored: such a migration might wait forever. In all other cases, and while the migration is suspended, it returns
+// the decision to wait that it was given, with the time to look again. The resource of a migration of the trigger was
+// served and stored, so servers were rolled back since. Such a migration waits. When the servers are upgraded again,
+// the trigger replaces it.
+func (c *Controller) failIfNotServed(
+	ctx context.Context, m *migrationv1alpha1.StorageVersionMigration, wait Decision,
 ) Decision {
 	resource := m.GroupResource()
 	observation := c.env.observer.Observe(resource)
 	if observation.Presence == storageversion.Served || m.HasEpoch() ||
-		decision.Reason == migrationv1alpha1.MigrationReasonSuspended {
-		return decision
+		wait.Reason == migrationv1alpha1.MigrationReasonSuspended {
+		return wait
 	}
 	_, err := findServed(ctx, c.env.documents, c.env.requested(m), "")
 	if err == nil && observation.Presence == storageversion.NotServed && observation.Class != storageversion.Custom {
@@ -93,25 +94,22 @@ func (c *Controller) checkServed(
 		err = notStored(resource)
 	}
 	missing, isMissing := errors.AsType[*rewrite.PermanentError](err)
-	now, waitsUntil := c.env.clock.Now(), m.CreationTimestamp.Add(servedPatience)
+	now, again := c.env.clock.Now(), m.CreationTimestamp.Add(servedPatience)
 	if m.Begun() {
-		waitsUntil = cmp.Or(waitingSince(&m.Status, decision), now).Add(begunPatience)
+		again = cmp.Or(waitingSince(&m.Status, wait), now).Add(begunPatience)
 	}
 	switch {
 	case !isMissing:
 		klog.FromContext(ctx).V(4).Info("It is not known whether the resource is served and stored", "err", err)
-		if again := now.Add(maxRetry); decision.DecideAt.IsZero() || again.Before(decision.DecideAt) {
-			decision.DecideAt = again // The reason to wait is true in any case.
-		}
-	case now.Before(waitsUntil) && (missing.Reason == migrationv1alpha1.MigrationReasonResourceNotServed ||
-		missing.Reason == migrationv1alpha1.MigrationReasonInvalidResource):
-		if decision.DecideAt.IsZero() || waitsUntil.Before(decision.DecideAt) { // A deleted definition is decided on earlier.
-			decision.DecideAt = waitsUntil
-		}
-	default:
+		again = now.Add(maxRetry) // The reason to wait is true in any case.
+	case !now.Before(again), missing.Reason != migrationv1alpha1.MigrationReasonResourceNotServed &&
+		missing.Reason != migrationv1alpha1.MigrationReasonInvalidResource:
 		return Decision{Verdict: Fail, Reason: missing.Reason, Message: missing.Message}
 	}
-	return decision
+	if wait.DecideAt.IsZero() || again.Before(wait.DecideAt) { // A deleted definition is decided on earlier.
+		wait.DecideAt = again
+	}
+	return wait
 }
 
 // servedElsewhere reports whether the resource is served, although err says that the manager's own API server does not

@@ -104,16 +104,16 @@ func TestResourceWithoutStorageVersion(t *testing.T) {
 			m := &migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: began}}
 			m.Spec.Resource.Group, m.Spec.Resource.Resource = "example.com", "flunders"
 			tc.change(m)
-			d := c.checkServed(t.Context(), m, away)
+			d := c.failIfNotServed(t.Context(), m, away)
 			if d.Verdict != tc.want {
 				t.Errorf("%s, %s: %s; want %s", d.Verdict, d.Reason, d.Message, tc.want)
 			}
 			earlier := away
 			earlier.DecideAt = now.Add(time.Second)
-			if d = c.checkServed(t.Context(), m, earlier); d.Verdict == Wait && !d.DecideAt.Equal(earlier.DecideAt) {
+			if d = c.failIfNotServed(t.Context(), m, earlier); d.Verdict == Wait && !d.DecideAt.Equal(earlier.DecideAt) {
 				t.Errorf("it is decided on again at %v, want %v", d.DecideAt, earlier.DecideAt)
 			}
-			d = c.checkServed(t.Context(), m, waitDecision(migrationv1alpha1.MigrationReasonSuspended, "it is suspended"))
+			d = c.failIfNotServed(t.Context(), m, waitDecision(migrationv1alpha1.MigrationReasonSuspended, "it is suspended"))
 			if d.Verdict != Wait {
 				t.Errorf("while it is suspended %s, %s: %s", d.Verdict, d.Reason, d.Message)
 			}
@@ -145,7 +145,7 @@ func TestServedButNotObserved(t *testing.T) {
 			m.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
 			m.Spec.Resource.Version = "v1"
 		})
-		d := s.checkServed(ctx, m, awaitAgreement("a server was not read"))
+		d := s.failIfNotServed(ctx, m, awaitAgreement("a server was not read"))
 		if d.Verdict != Wait || d.DecideAt.IsZero() {
 			t.Errorf("%s: %+v", name, d)
 		}
@@ -153,7 +153,7 @@ func TestServedButNotObserved(t *testing.T) {
 			t.Errorf("%s: it is found at %+v, and the error is %v", name, found, err)
 		}
 		m.Spec.Resource.Version = "v3"
-		if d := s.checkServed(ctx, m, awaitAgreement("a server was not read")); d.Verdict != Wait {
+		if d := s.failIfNotServed(ctx, m, awaitAgreement("a server was not read")); d.Verdict != Wait {
 			t.Errorf("%s, and v2 cannot be read: %+v", name, d)
 		}
 	}
