@@ -68,10 +68,10 @@ limitations under the License.
 // It never
 //
 //   - reads the body of an object, neither in a list nor in an answer, except to compare it. With the answer to a dry
-//     run each run compares the first object of each namespace, every hundredth after it, each object whose
-//     managedFields name a version that the CustomResourceDefinition lacks, unless these are cleaned, and each object
-//     whose rewrite the fence has denied. If the schemas of versions differ, and no webhook converts, it compares what
-//     each object is at these versions;
+//     run each run compares the object of the first try in each namespace, of every hundredth after it, each object
+//     whose managedFields name a version that the CustomResourceDefinition lacks, unless these are cleaned, and each
+//     object whose rewrite the fence has denied. If the schemas of versions differ, and no webhook converts, it
+//     compares what each object is at these versions;
 //   - takes an error for an outcome: an object is gone only if the API server says so;
 //   - prunes status.storedVersions after a failure, or if somebody wrote the definition after it was read;
 //   - creates a migration, or writes a StorageState.

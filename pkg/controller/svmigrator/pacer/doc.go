@@ -17,8 +17,9 @@ limitations under the License.
 // Package pacer decides when the next rewrite may be sent, so that migrations hardly slow down other clients of the API
 // servers.
 //
-// A process has one [Pacer], and one [Lane] for each running migration. A worker acquires a [Permit] before each
-// request, and releases it afterwards with the [Result] of the request.
+// A process has one [Pacer], and one [Lane] for each running migration. A worker acquires a [Permit] before it rewrites
+// an object, and releases it afterwards with the [Result] of the write. Dry runs and reads of the object use the same
+// permit. Below, a request is a rewrite with all of that; its latency is that of the write alone.
 //
 // The limit is how many requests may be out at a time. A limit below one means one request at a time with pauses, so
 // that requests are out for that share of the time: the lower the limit, the longer the pauses. Pauses are added up,

@@ -48,13 +48,13 @@ import (
 // change the object. The rewriter looks for such changes in two ways:
 //
 //   - It sends some rewrites as a dry run first, and compares the whole object before and after. It does so for the
-//     first object of each namespace, for every hundredth after it, for each object whose managedFields name a version
+//     first try in each namespace, for every hundredth try after it, for each object whose managedFields name a version
 //     that the CustomResourceDefinition lacks, and for each object whose rewrite the fence has denied.
 //   - It compares the metadata in the answer to each rewrite with the metadata that was listed: see fingerprint. This
 //     also finds a rule that was made later or that applies only to some objects, but only after it has changed an
 //     object.
 
-// dryRunInterval is how many objects of a namespace there are from one dry run to the next.
+// dryRunInterval is how many tries in a namespace there are from one dry run to the next.
 const dryRunInterval = 100
 
 // patchWay is how a rewrite is sent.
@@ -97,9 +97,9 @@ const managedFieldsPath = ".metadata.managedFields"
 
 // namespaceWay is what dry runs have shown about one namespace.
 type namespaceWay struct {
-	mu      sync.Mutex // held during the dry run, so that no other object of the namespace is rewritten meanwhile
-	objects int        // how many objects were to be rewritten
-	next    int        // the number of the next object with a dry run
+	mu    sync.Mutex // held during the dry run, so that no other object of the namespace is rewritten meanwhile
+	tries int        // how often an object was to be rewritten
+	next  int        // the number of the next try with a dry run
 	// way is the one in which rewrites change nothing. It is the first one until a dry run finds a better one.
 	way patchWay
 }
@@ -118,7 +118,7 @@ func (r *rewriter) chooseWay(
 	n := known.(*namespaceWay)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.objects++; n.objects < n.next && !fenced && !object.Extra.(*original).namesUndefinedVersion {
+	if n.tries++; n.tries < n.next && !fenced && !object.Extra.(*original).namesUndefinedVersion {
 		return n.way, "", nil
 	}
 	if err := r.comparing.Acquire(ctx, 1); err != nil {
@@ -171,7 +171,7 @@ func (r *rewriter) tryWays(
 			path = "" // The fence accepts this way, and it compares what is stored, of which a read may hide fields.
 		}
 		if path == "" {
-			if n.next = n.objects + dryRunInterval; way == mergeWay && r.addsDefaults() {
+			if n.next = n.tries + dryRunInterval; way == mergeWay && r.addsDefaults() {
 				n.next = 0 // The next object may be stored in another version, and lack defaults.
 			}
 			if !fenced && way != typedWay { // typedWay is for this object: it sorts the fields of parts without a type.
