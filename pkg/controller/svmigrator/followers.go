@@ -191,7 +191,7 @@ func (f *followers) check(m *migrationv1alpha1.StorageVersionMigration, decision
 	// is one version only: it drops what its schema lacks when it reads an object from etcd.
 	contentSettled := observation.ContentSince.Add(settle)
 	if now.Before(contentSettled) {
-		wait := awaitAgreement("the versions, a schema, the status subresource or the conversion of the "+
+		wait := awaitAgreement("the versions, a schema, the status subresource or the strategy of conversion of the "+
 			"CustomResourceDefinition changed at %s, or the manager started then. Rewriting begins at %s, when all servers use "+
 			"what the definition says",
 			observation.ContentSince.UTC().Format(time.RFC3339), contentSettled.UTC().Format(time.RFC3339))
