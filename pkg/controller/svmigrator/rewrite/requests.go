@@ -24,12 +24,12 @@ import (
 	"strconv"
 	"time"
 
-	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
@@ -61,10 +61,7 @@ const (
 // the rate. It does not repeat requests by itself, so that the pacer sees everything that the server says about its
 // load.
 func newObjectsClient(config *rest.Config) (rest.Interface, error) {
-	config = rest.CopyConfig(config)
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	config.ContentType = runtime.ContentTypeProtobuf
-	config.NegotiatedSerializer = metainternalversionscheme.Codecs.WithoutConversion()
+	config = metadata.ConfigFor(config)
 	config.GroupVersion = &schema.GroupVersion{}
 	config.APIPath = "/"
 	config.QPS = -1
