@@ -117,38 +117,42 @@ func (w *statusWriter) update(ctx context.Context, change statusChange) error {
 // recordTransition writes log entries, metrics and events when a status was stored with which the migration has begun
 // or ended.
 func (e *environment) recordTransition(ctx context.Context, before, m *migrationv1alpha1.StorageVersionMigration) {
-	logger, status := klog.FromContext(ctx), &m.Status
 	if !before.Begun() && m.Begun() {
-		target := versionOfTarget(status.Target)
-		logger.Info("Migration starts", "target", target, "epoch", ptr.Deref(status.Target.Epoch, 0))
-		message := "All objects are being rewritten in " + target + "."
-		if m.IsConditionTrue(migrationv1alpha1.MigrationWaiting) {
-			message = status.Condition(migrationv1alpha1.MigrationWaiting).Message
-		}
-		e.recordEvent(m, corev1.EventTypeNormal, EventStarted, message)
+		e.recordStart(ctx, m)
 	}
-	if before.Finished() || !m.Finished() {
-		return
+	if !before.Finished() && m.Finished() {
+		e.recordEnd(ctx, m)
 	}
+}
+
+func (e *environment) recordStart(ctx context.Context, m *migrationv1alpha1.StorageVersionMigration) {
+	status, target := &m.Status, versionOfTarget(m.Status.Target)
+	klog.FromContext(ctx).Info("Migration starts", "target", target, "epoch", ptr.Deref(status.Target.Epoch, 0))
+	message := "All objects are being rewritten in " + target + "."
+	if m.IsConditionTrue(migrationv1alpha1.MigrationWaiting) {
+		message = status.Condition(migrationv1alpha1.MigrationWaiting).Message
+	}
+	e.recordEvent(m, corev1.EventTypeNormal, EventStarted, message)
+}
+
+func (e *environment) recordEnd(ctx context.Context, m *migrationv1alpha1.StorageVersionMigration) {
+	logger, status := klog.FromContext(ctx), &m.Status
 	result := status.Condition(migrationv1alpha1.MigrationSucceeded)
-	eventType, event, message := corev1.EventTypeNormal, EventSucceeded, ""
 	if m.IsConditionTrue(migrationv1alpha1.MigrationFailed) {
 		result = status.Condition(migrationv1alpha1.MigrationFailed)
-		eventType, event, message = corev1.EventTypeWarning, EventFailed, result.Reason+": "
-		logger.Error(nil, "Migration failed", "reason", result.Reason, "message", result.Message, "progress", status.Progress)
+		logger.Info("Migration failed", "reason", result.Reason, "message", result.Message, "progress", status.Progress)
+		e.recordEvent(m, corev1.EventTypeWarning, EventFailed, result.Reason+": "+result.Message)
 	} else {
 		logger.Info("Migration succeeded", "reason", result.Reason, "progress", status.Progress)
+		e.recordEvent(m, corev1.EventTypeNormal, EventSucceeded, result.Message)
 	}
-	resource := m.GroupResource().String()
-	if !m.Begun() {
-		resource = "" // The migration never began, so the resource may be made up. Labels would stay in memory for ever.
-	}
-	migrations.WithLabelValues(resource, string(result.Type)).Inc()
+	resource := "" // One that never began may name what does not exist. Labels would stay in memory for ever.
 	if m.Begun() {
+		resource = m.GroupResource().String()
 		took := max(0, e.clock.Since(status.StartTime.Time))
 		migrationDuration.WithLabelValues(string(result.Type)).Observe(took.Seconds())
 	}
-	e.recordEvent(m, eventType, event, message+result.Message)
+	migrations.WithLabelValues(resource, string(result.Type)).Inc()
 }
 
 // recordEvent records an event on a migration.
