@@ -58,7 +58,7 @@ func (r *migrationRun) finish(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		now, delay := r.env.clock.Now(), max(finishRetry, rewrite.RetryDelay(try))
-		klog.FromContext(ctx).V(4).Info("The migration cannot be ended yet, will retry", "cause", err)
+		klog.FromContext(ctx).V(4).Info("The migration cannot be ended yet, will retry", "err", err)
 		if now.Sub(began) > rewrite.ReportAfter {
 			r.ReportPhase(ctx, rewrite.Report{Phase: r.task.RecordFailing(now), Retry: rewrite.Retry{
 				What: "All objects are done, but ending the migration has failed", Failure: rewrite.Classify(err, ""),

@@ -35,7 +35,7 @@ import (
 // its work ends without a cause.
 var interruption = regexp.MustCompile(
 	`(?m)^.*("Rewriting failed, will retry"|"Requests fail and are repeated"|` +
-		`"Run ended".* cause=").*$`,
+		`"Run ended".* err=").*$`,
 )
 
 // testEachKilled kills the manager, the API server and etcd in turn under a migration of a dozen chunks, and starts

@@ -69,7 +69,7 @@ func migrationDeleted(t *testing.T, s *scene, manager *controlplane.Process) {
 	if err := s.Migrations().Delete(t.Context(), s.Resource, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	ended := regexp.MustCompile(`"Run ended".* migration="` + s.Resource + `" .* cause="the migration is gone`)
+	ended := regexp.MustCompile(`"Run ended".* migration="` + s.Resource + `" .* err="the migration is gone`)
 	framework.Eventually(t, soon, func(context.Context) error {
 		if !ended.MatchString(manager.Log()) {
 			return errors.New("the run of the migration that was deleted goes on")
