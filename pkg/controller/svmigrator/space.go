@@ -29,6 +29,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
@@ -125,6 +126,7 @@ func newSpace(logger klog.Logger, env *environment, stopRuns func()) *space {
 
 // run reads the sizes when a reading is due, and ends pauses.
 func (s *space) run(ctx context.Context) {
+	defer utilruntime.HandleCrashWithContext(ctx)
 	if s.growth.maxGrowth == 0 {
 		return
 	}

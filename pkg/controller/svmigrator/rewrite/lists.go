@@ -28,6 +28,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -153,6 +154,7 @@ func (r *sweepRunner) startList(ctx context.Context) {
 		return
 	}
 	r.goroutines.Go(func() {
+		defer utilruntime.HandleCrashWithContext(ctx)
 		chunk, err := r.list(ctx, token)
 		r.lists <- listing{token, chunk, err}
 	})

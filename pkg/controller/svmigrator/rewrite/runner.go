@@ -22,6 +22,7 @@ import (
 	"sync"
 	"time"
 
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -202,6 +203,7 @@ func (r *sweepRunner) step(ctx context.Context, work chan<- *sweep.Object, tick 
 
 // dispatch sends objects as fast as the pacer allows.
 func (r *sweepRunner) dispatch(ctx context.Context, work <-chan *sweep.Object) {
+	defer utilruntime.HandleCrashWithContext(ctx)
 	for {
 		select {
 		case <-ctx.Done():
@@ -213,6 +215,7 @@ func (r *sweepRunner) dispatch(ctx context.Context, work <-chan *sweep.Object) {
 				return
 			}
 			r.goroutines.Go(func() {
+				defer utilruntime.HandleCrashWithContext(ctx)
 				a := r.rewrite(ctx, object)
 				permit.Release(a.paceResult())
 				r.tryResults <- a
