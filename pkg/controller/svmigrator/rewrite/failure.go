@@ -34,6 +34,7 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
@@ -214,8 +215,8 @@ type consequence struct {
 	passes bool
 	// signal is what the failure of a rewrite shows the pacer.
 	signal pacer.Signal
-	// denies means that the object counts as denied.
-	denies bool
+	// outcome is that of the object, or NoOutcome if the answer does not decide it.
+	outcome sweep.Outcome
 	// readsObject means that the answer proves nothing, so the object is read.
 	readsObject bool
 	// mayBeObject means that the object may be the reason, so that the runner gives up on it some time.
@@ -242,7 +243,7 @@ var consequences = map[failureKind]consequence{
 	conflicting:      {readsObject: true},
 	objectGone:       {readsObject: true},
 	tokenExpired:     {restartsList: true},
-	refused: {denies: true, ends: PermanentError{migrationv1alpha1.MigrationReasonListRefused,
+	refused: {outcome: sweep.Denied, ends: PermanentError{migrationv1alpha1.MigrationReasonListRefused,
 		"The API server refuses to list the objects"}},
 	resourceGone: {ends: PermanentError{migrationv1alpha1.MigrationReasonResourceNotServed,
 		"The resource is not served any more"}},

@@ -17,6 +17,7 @@ limitations under the License.
 package rewrite
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -133,8 +134,8 @@ func (r *rewriter) failed(ctx context.Context, object *sweep.Object, err error) 
 	switch c := consequences[a.failure.kind]; {
 	case a.failure.kind == changesObject:
 		return r.wouldChange(object, fencedOff)
-	case c.denies:
-		a.outcome = sweep.Denied
+	case c.outcome != sweep.NoOutcome:
+		a.outcome = c.outcome
 	case c.readsObject:
 		a = r.resolve(ctx, object, a.failure)
 	}
@@ -248,9 +249,7 @@ func (r *rewriter) resolve(ctx context.Context, object *sweep.Object, answer Fai
 func (r *rewriter) rewriteNamed(ctx context.Context, object *sweep.Object) tryResult {
 	live, a := r.read(ctx, object)
 	if live == nil {
-		if a.failure.kind == refused {
-			a.outcome = sweep.Denied
-		}
+		a.outcome = cmp.Or(a.outcome, consequences[a.failure.kind].outcome)
 		return a
 	}
 	if !object.NeedsCleaning && newer(r.resource.Class)(live.ResourceVersion, r.baseline) {
