@@ -40,33 +40,19 @@ type statusChange func(status *migrationv1alpha1.StorageVersionMigrationStatus, 
 
 // awaiting writes the Waiting condition: nothing is rewritten now.
 func awaiting(d Decision) statusChange {
-	return stalled(only(migrationv1alpha1.MigrationWaiting, d.Reason, d.Message))
-}
-
-// stalled makes a change that also removes the rate and the estimated end of the migration.
-func stalled(change statusChange) statusChange {
-	return func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
-		change(status, now)
-		status.EstimatedCompletionTime = nil
-		if status.Progress != nil {
-			status.Progress.ObjectsPerMinute = nil
-		}
-	}
+	return only(migrationv1alpha1.MigrationWaiting, d.Reason, d.Message)
 }
 
 // running writes the Running condition: what the run does now.
 func running(target *migrationv1alpha1.MigrationTarget, report rewrite.Report) statusChange {
-	conditionType, reason := migrationv1alpha1.MigrationRunning, string(report.Phase)
+	message := report.Retry.String()
 	switch report.Phase {
 	case rewrite.Rewriting:
-		return only(conditionType, reason,
-			fmt.Sprintf("Objects are being listed and rewritten in %s.", versionOfTarget(target)))
+		message = fmt.Sprintf("Objects are being listed and rewritten in %s.", versionOfTarget(target))
 	case rewrite.RetryingDenied:
-		return only(conditionType, reason,
-			"All other objects are done. The objects that the API server refused to rewrite are tried once more.")
-	default:
-		return stalled(only(conditionType, reason, report.Retry.String()))
+		message = "All other objects are done. The objects that the API server refused to rewrite are tried once more."
 	}
+	return only(migrationv1alpha1.MigrationRunning, string(report.Phase), message)
 }
 
 // succeeded ends a migration with success.
@@ -87,14 +73,17 @@ func ended(result migrationv1alpha1.MigrationConditionType, reason, message stri
 	}
 }
 
-// only makes one condition True, and the other conditions of the migrator False.
+// only makes one condition True, and the other conditions of the migrator False. If the migration waits, or requests
+// fail, it also removes the rate and the estimated end.
 func only(conditionType migrationv1alpha1.MigrationConditionType, reason, message string) statusChange {
 	othersReason, others := migrationv1alpha1.MigrationReasonFinished, "The migration has ended."
+	stalled := false
 	switch conditionType {
 	case migrationv1alpha1.MigrationWaiting:
-		othersReason, others = string(conditionType), "The migration waits."
+		othersReason, others, stalled = string(conditionType), "The migration waits.", true
 	case migrationv1alpha1.MigrationRunning:
 		othersReason, others = string(conditionType), "The migration runs."
+		stalled = reason != string(rewrite.Rewriting) && reason != string(rewrite.RetryingDenied)
 	}
 	return func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
 		for _, other := range migrationv1alpha1.MigrationConditionTypes {
@@ -103,6 +92,12 @@ func only(conditionType migrationv1alpha1.MigrationConditionType, reason, messag
 			}
 		}
 		setCondition(status, now, conditionType, corev1.ConditionTrue, reason, message)
+		if stalled {
+			status.EstimatedCompletionTime = nil
+		}
+		if stalled && status.Progress != nil {
+			status.Progress.ObjectsPerMinute = nil
+		}
 	}
 }
 

@@ -96,18 +96,24 @@ func TestEstimates(t *testing.T) {
 }
 
 func TestNothingIsEstimatedWhileNothingIsRewritten(t *testing.T) {
-	failing := rewrite.Report{Phase: rewrite.RetryingRequests}
-	for name, change := range map[string]statusChange{
-		"it waits":      awaiting(awaitAgreement("the servers do not agree")),
-		"requests fail": running(&migrationv1alpha1.MigrationTarget{}, failing),
+	target := &migrationv1alpha1.MigrationTarget{}
+	for name, test := range map[string]struct {
+		change              statusChange
+		hasRate, hasTheTime bool
+	}{
+		"it waits":                      {awaiting(awaitAgreement("the servers do not agree")), false, false},
+		"requests fail":                 {running(target, rewrite.Report{Phase: rewrite.RetryingRequests}), false, false},
+		"objects are rewritten":         {running(target, rewrite.Report{Phase: rewrite.Rewriting}), true, true},
+		"denied objects are tried once": {running(target, rewrite.Report{Phase: rewrite.RetryingDenied}), true, true},
+		"it has ended":                  {succeeded(target), true, false},
 	} {
 		status := &migrationv1alpha1.StorageVersionMigrationStatus{}
 		inside := sweep.Position{Token: "more", Counts: sweep.Counts{sweep.Rewritten: 9}, Remaining: ptr.To[int64](1)}
 		putPosition(inside, ptr.To[int64](60))(status, noon)
-		change(status, noon)
-		if status.EstimatedCompletionTime != nil || status.Progress.ObjectsPerMinute != nil {
-			t.Errorf("%s: %v objects in a minute, the end at %v", name, status.Progress.ObjectsPerMinute,
-				status.EstimatedCompletionTime)
+		test.change(status, noon)
+		rate, end := status.Progress.ObjectsPerMinute, status.EstimatedCompletionTime
+		if (rate != nil) != test.hasRate || (end != nil) != test.hasTheTime {
+			t.Errorf("%s: %v objects in a minute, the end at %v", name, rate, end)
 		}
 	}
 }
