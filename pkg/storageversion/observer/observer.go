@@ -253,8 +253,8 @@ func (o *Observer) askMet(
 	return errors.Join(err, askAll("the API server at", asks))
 }
 
-// askAll asks several servers at once, and returns all errors in the order of the names. Each error begins with what the
-// servers are and the name.
+// askAll asks several servers at once, and returns all errors in the order of the names. Each error begins with what
+// the servers are and the name.
 func askAll(what string, asks map[string]func() error) error {
 	names := slices.Sorted(maps.Keys(asks))
 	failures := make([]error, len(names))
