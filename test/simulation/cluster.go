@@ -86,6 +86,8 @@ const (
 type server struct {
 	identity, incarnation, address string
 
+	// number counts the processes: each writes other objects than those before and after it.
+	number    int
 	release   int
 	publishes bool
 	began     time.Time
@@ -104,6 +106,10 @@ type server struct {
 type lease struct {
 	// incarnation is the process that renews it, holder the one that it shows.
 	incarnation, holder string
+	// identifies says that the holder replaced the Lease of the process before it. takers are the processes that took its
+	// own over since.
+	identifies bool
+	takers     []*source
 	// unwatched says that it appeared while nobody watched, or that whoever saw it ended before that was recorded.
 	unwatched bool
 	since     time.Time
@@ -187,7 +193,7 @@ func (c *cluster) process(identity string, release int, publishes bool) *server 
 	c.started++
 	one := &server{
 		identity: identity, incarnation: fmt.Sprintf("%s_%d", identity, c.started),
-		address: "10.0.0." + identity[len(identity)-1:], release: release,
+		address: "10.0.0." + identity[len(identity)-1:], number: c.started, release: release,
 		publishes: publishes, lives: true, answers: true, accepts: true, began: c.w.now,
 	}
 	one.source = &source{name: one.incarnation, identity: identity, began: c.w.now, grace: c.processGrace()}
@@ -299,10 +305,11 @@ func (c *cluster) setLease(s *server) {
 	s.leased = true
 	one := &lease{
 		incarnation: s.incarnation, holder: s.incarnation, unwatched: !c.w.feeds.watched(streamLeases), since: c.w.now,
-		address: c.advertisedBy(s),
+		address: c.advertisedBy(s), identifies: !c.keepsLease(s),
 	}
 	if before := c.leases[s.identity]; before != nil && c.keepsLease(s) {
 		one.holder, one.unwatched, one.since = before.holder, before.unwatched, before.since
+		one.identifies, one.takers = before.identifies, append(slices.Clone(before.takers), s.source)
 	}
 	c.leases[s.identity] = one
 	c.w.feeds.publish(streamLeases, livingTold(c.living()))
@@ -313,6 +320,7 @@ func (c *cluster) dropLease(identity string) {
 		return
 	}
 	c.w.log("Lease of %s goes", c.leases[identity].incarnation)
+	c.forgiveTakers(c.leases[identity])
 	delete(c.leases, identity)
 	c.w.feeds.publish(streamLeases, livingTold(c.living()))
 	c.w.afterWhenServed(c.w.dice.upTo(30*time.Second), c.collectGarbage)

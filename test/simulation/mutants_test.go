@@ -57,6 +57,7 @@ var mutants = map[string]struct {
 	"ignores how far the generation is":                 {mutant: mutant{input: forgetGenerations}},
 	"believes whoever shortens storedVersions":          {mutant: mutant{decision: subtractStored}},
 	"forgets the process that nobody asked":             {mutant: mutant{input: forgetUnseen}},
+	"forgets who left without having been asked":        {mutant: mutant{input: forgetDeparted}, first: 255},
 	"agrees although servers are unseen":                {mutant: mutant{input: overlookProblems}},
 	"forgets the replicas that nobody asked":            {mutant: mutant{input: forgetReplicas}},
 	"does not ask who follows a definition":             {mutant: mutant{forgetsFollowers: true}, first: 240},
@@ -353,6 +354,14 @@ func forgetUnseen(_ *world, in *svmtrigger.Input) {
 			func(h string) bool { return h == storageversion.Unknown })
 		sighting.UnreadDeparted = nil
 		in.Observation.Sightings[i] = sighting
+	}
+}
+
+// forgetDeparted takes away only what tells of processes that left.
+func forgetDeparted(_ *world, in *svmtrigger.Input) {
+	in.Observation.Sightings = slices.Clone(in.Observation.Sightings)
+	for i := range in.Observation.Sightings {
+		in.Observation.Sightings[i].UnreadDeparted = nil
 	}
 }
 

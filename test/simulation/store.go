@@ -137,10 +137,11 @@ func (s *store) writeSlowly(by *server, duration time.Duration) {
 	}
 }
 
-// writeCustomSlowly begins a write in the encoding that a server knows of, which lands as late as possible.
+// writeCustomSlowly begins a write in the encoding that a server knows of, which lands as late as possible. The server
+// goes on to write another object.
 func (s *store) writeCustomSlowly(by *server) {
 	d := s.w.cluster.definition
-	s.fly(crontabs, 0, d.encoding(by.follows), d.sources[by.follows], requestTimeout, func() bool {
+	s.fly(crontabs, by.number+1, d.encoding(by.follows), d.sources[by.follows], requestTimeout, func() bool {
 		now := s.w.cluster.definition
 		return by.lives && now != nil && now.uid == d.uid
 	})
@@ -173,13 +174,13 @@ func (s *store) rewrite(one *object, resource schema.GroupResource, but func(*so
 	return false
 }
 
-// keepWriting lets every server write one object of every resource, again and again. It is always the same object, so
-// those that a server wrote before it left may stay.
+// keepWriting lets every server write one object of every resource, again and again. A process writes another object
+// than the one before it, so what that wrote stays.
 func (w *world) keepWriting() {
-	for i, s := range w.cluster.accepting() {
+	for _, s := range w.cluster.accepting() {
 		for _, resource := range everything {
 			if encoding, from := w.encoding(s, resource); encoding != "" {
-				w.store.write(resource, i, encoding, from)
+				w.store.write(resource, s.number, encoding, from)
 			}
 		}
 	}
