@@ -77,19 +77,43 @@ func (j *judge) check() {
 	}
 }
 
-// decides looks at a status that a manager is about to write. If an encoding leaves the list, then no object may be
-// stored in it, and no write may be on its way, that comes from a source which this manager knows of.
+// decides looks at a status that a manager is about to write, and at the encodings that leave the list.
 func (j *judge) decides(m *manager, state *migrationv1alpha1.StorageState, next *migrationv1alpha1.StorageStateStatus) {
 	before, after := state.Status.PersistedStorageVersionHashes, next.PersistedStorageVersionHashes
 	gone := func(hash string) bool { return !slices.Contains(after, hash) }
 	if slices.Contains(after, migrationv1alpha1.Unknown) || !slices.ContainsFunc(before, gone) {
 		return
 	}
-	resource := schema.ParseGroupResource(state.Name)
+	known := func(from *source) bool { return m.observer.known[from] }
+	j.leaves(schema.ParseGroupResource(state.Name), gone, known, "the manager is about to write "+statusInWords(next))
+}
+
+// succeeds looks at a migration that is about to succeed. Whoever ends it must have found out who has a Lease, and what
+// the aggregated server writes.
+func (j *judge) succeeds(m *migrationv1alpha1.StorageVersionMigration) {
+	c := j.w.cluster
+	found := c.aggregated.sources()
+	for _, one := range c.living() {
+		found = append(found, c.sources[one.Incarnation])
+	}
+	other := func(hash string) bool { return hash != m.Status.Target.StorageVersionHash }
+	known := func(from *source) bool { return j.w.manager.observer.known[from] || slices.Contains(found, from) }
+	j.leaves(m.GroupResource(), other, known, m.Name+" is about to succeed")
+}
+
+// prunes looks at a definition of which all versions but one are about to leave status.storedVersions.
+func (j *judge) prunes(d *definition) {
+	other := func(hash string) bool { return hash != d.encoding(d.storage) }
+	known := func(from *source) bool { return j.w.manager != nil && j.w.manager.observer.known[from] }
+	j.leaves(crontabs, other, known, "status.storedVersions is about to lose it")
+}
+
+// leaves is about encodings that somebody calls gone. No object may be stored in one, and no write may be on its way,
+// that comes from a source which is due or known.
+func (j *judge) leaves(resource schema.GroupResource, gone func(string) bool, known func(*source) bool, but string) {
 	look := func(encoding string, from *source, what string) {
-		if gone(encoding) && (from.due || m.observer.known[from]) {
-			j.w.violated("P2: %s of %s in %s by %s, and the manager is about to write %s", what, resource.Resource,
-				words(encoding), from.name, statusInWords(next))
+		if gone(encoding) && (from.due || known(from)) {
+			j.w.violated("P2: %s of %s in %s by %s, and %s", what, resource.Resource, words(encoding), from.name, but)
 		}
 	}
 	for _, one := range j.w.store.of(resource) {

@@ -26,6 +26,7 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmtrigger"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 const (
@@ -111,6 +112,7 @@ func (w *world) endManager(late time.Duration) {
 	}
 	w.log("manager %d ends", w.lives)
 	w.manager = nil
+	w.migrant.forget()
 	w.feeds.reset()
 	w.cluster.noteUnwatched()
 	if job := m.job; job != nil && late > 0 && len(job.effects) > 0 {
@@ -138,6 +140,7 @@ func (m *manager) begin() {
 func (m *manager) lead() {
 	m.leads = true
 	m.w.feeds.reckon()
+	m.w.migrant.wake()
 	for _, resource := range everything {
 		if m.states[nameOf(resource)] != nil || slices.Contains(m.observer.ledger.Resources(), resource) {
 			m.enqueue(resource)
@@ -237,7 +240,7 @@ func (m *manager) decide(j *job) {
 // input gathers what is known, as the controller does.
 func (m *manager) input(resource schema.GroupResource) svmtrigger.Input {
 	in := svmtrigger.Input{
-		Observation: m.observer.ledger.Observe(m.now(), resource), State: m.states[nameOf(resource)],
+		Observation: m.observe(resource), State: m.states[nameOf(resource)],
 		AutoMigrate: true, Now: m.now(), Periods: m.w.periods,
 	}
 	if m.names == nil {
@@ -250,6 +253,15 @@ func (m *manager) input(resource schema.GroupResource) svmtrigger.Input {
 	}
 	m.memory.Update(&in)
 	return in
+}
+
+// observe is what is known of a resource.
+func (m *manager) observe(resource schema.GroupResource) storageversion.Observation {
+	observation := m.observer.ledger.Observe(m.now(), resource)
+	if mutate := m.w.mutant.observation; mutate != nil {
+		mutate(&observation)
+	}
+	return observation
 }
 
 // ownStreams are those of objects that the manager itself writes.

@@ -22,20 +22,22 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// migrator stands for the migrator. It takes up unfinished migrations, two at a time.
+// migrator stands for the migrator of the process that leads. It takes up unfinished migrations, two at a time.
 type migrator struct {
 	w       *world
 	running map[types.UID]*sweep
+	// stopped are sweeps that go on when they may write again.
+	stopped map[types.UID]*sweep
 	waking  bool
 	// pace is how long one object takes at most; away says until when nobody works; fails is the reason for which the next
 	// one ends as Failed.
@@ -62,7 +64,7 @@ type sweep struct {
 }
 
 func newMigrator(w *world) *migrator {
-	return &migrator{w: w, running: map[types.UID]*sweep{}, pace: time.Second}
+	return &migrator{w: w, running: map[types.UID]*sweep{}, stopped: map[types.UID]*sweep{}, pace: time.Second}
 }
 
 // wake has migrations taken up soon.
@@ -87,7 +89,7 @@ func (g *migrator) askFollowers() {
 		g.asking = false
 		switch d := g.w.cluster.definition; {
 		case d == nil || g.knowsFollowers():
-		case g.everyServerFollows():
+		case g.everyServerFollows(d.encoding(d.storage)):
 			g.followed.uid, g.followed.generation, g.followed.since = d.uid, d.generation, g.w.now
 			g.followed.servers = g.serversSince()
 		default:
@@ -110,8 +112,8 @@ func (g *migrator) serversSince() time.Time {
 	return time.Time{}
 }
 
-// everyServerFollows asks each server that the manager knows whether it writes the storage version of the definition.
-func (g *migrator) everyServerFollows() bool {
+// everyServerFollows asks each server that the manager knows whether it writes an encoding of the custom resource.
+func (g *migrator) everyServerFollows(encoding string) bool {
 	c, m := g.w.cluster, g.w.manager
 	if c.definition == nil || m == nil {
 		return false
@@ -147,7 +149,9 @@ func (g *migrator) everyServerFollows() bool {
 			asked = append(asked, c.at(address))
 		}
 	}
-	return !slices.ContainsFunc(asked, func(s *server) bool { return s == nil || s.follows != c.definition.storage })
+	return !slices.ContainsFunc(asked, func(s *server) bool {
+		return s == nil || c.definition.encoding(s.follows) != encoding
+	})
 }
 
 // mayStart reports whether all servers have followed the definition for the settle period.
@@ -157,7 +161,7 @@ func (g *migrator) mayStart(resource schema.GroupResource) bool {
 		return true
 	}
 	if g.w.mutant.asksFollowersOnce {
-		return g.everyServerFollows()
+		return g.everyServerFollows(d.encoding(d.storage))
 	}
 	if !g.knowsFollowers() {
 		g.askFollowers()
@@ -180,12 +184,16 @@ func (g *migrator) takeUp() {
 			waiting = true
 			continue
 		}
-		s := &sweep{name: name, uid: m.UID}
+		s := g.stopped[m.UID]
+		if s == nil {
+			s = &sweep{name: name, uid: m.UID}
+		}
 		if !g.bind(s, m) {
 			waiting = true
 			continue
 		}
 		g.running[m.UID] = s
+		delete(g.stopped, m.UID)
 		g.goOn(s)
 	}
 	if waiting {
@@ -193,31 +201,25 @@ func (g *migrator) takeUp() {
 	}
 }
 
-// bind records what a migration is about. One that was made by hand waits until the servers agree.
+// bind has a migration begin, or go on, if it may write now. It records what the migration is about.
 func (g *migrator) bind(s *sweep, m *migrationv1alpha1.StorageVersionMigration) bool {
-	if m.Status.Target != nil {
-		return true
+	decision := g.decideCached(m)
+	if m.GroupResource() == flunders && decision.Verdict == svmigrator.Go {
+		g.w.manager.observer.readAggregated()
+		decision = g.decideCached(m)
 	}
-	state := g.w.api.states[m.GroupResource().String()]
-	if state == nil {
-		return false
+	if decision.Verdict != svmigrator.Go {
+		return g.fail(m, decision)
+	}
+	if m.Begun() {
+		return true
 	}
 	if !g.mayStart(m.GroupResource()) {
 		return false
 	}
-	target := m.Spec.Target
-	if target == nil || target.Epoch == nil {
-		if !meta.IsStatusConditionTrue(state.Status.Conditions, migrationv1alpha1.StorageStateAgreed) {
-			return false
-		}
-		epoch := state.Status.Epoch
-		target = &migrationv1alpha1.MigrationTarget{
-			StorageVersionHash: state.Status.CurrentStorageVersionHash, Epoch: &epoch, StorageStateUID: state.UID,
-		}
-	}
 	return g.w.api.updateMigration(s.name, s.uid, func(status *migrationv1alpha1.StorageVersionMigrationStatus) {
-		now := metav1.NewTime(g.w.clock().Truncate(time.Second))
-		status.Target, status.StartTime = target, &now
+		now := metav1.NewTime(migrationv1alpha1.RoundUp(g.w.clock()))
+		status.Target, status.Evidence, status.StartTime = decision.Target, decision.Evidence, &now
 		status.Conditions = []migrationv1alpha1.MigrationCondition{{Type: migrationv1alpha1.MigrationRunning,
 			Status: corev1.ConditionTrue}}
 	})
@@ -243,17 +245,15 @@ func (g *migrator) step(s *sweep) {
 	if !s.began {
 		s.began, s.objects = true, slices.Clone(g.w.store.of(resource))
 	}
+	if decision := g.decideCached(m); decision.Verdict != svmigrator.Go && !g.w.mutant.goesOn {
+		g.stop(s, m, decision)
+		return
+	}
 	if len(s.objects) == 0 {
 		g.end(s, m)
 		return
 	}
 	servers := g.w.cluster.accepting()
-	if len(servers) > 0 && !g.w.writtenBy(servers, resource) {
-		g.finish(m, migrationv1alpha1.MigrationFailed, migrationv1alpha1.MigrationReasonResourceNotServed)
-		delete(g.running, s.uid)
-		g.wake()
-		return
-	}
 	for i := range servers {
 		by := servers[(i+g.w.dice.below(len(servers)))%len(servers)]
 		encoding, from := g.w.encoding(by, resource)
@@ -269,40 +269,6 @@ func (g *migrator) step(s *sweep) {
 		break
 	}
 	g.goOn(s)
-}
-
-// end finds out whether nothing moved since the beginning, and says how the migration ended.
-func (g *migrator) end(s *sweep, m *migrationv1alpha1.StorageVersionMigration) {
-	state, target := g.w.api.states[m.GroupResource().String()], m.Status.Target
-	result, reason := migrationv1alpha1.MigrationFailed, g.fails
-	if state != nil && state.UID == target.StorageStateUID && state.Status.Epoch == *target.Epoch &&
-		state.Status.CurrentStorageVersionHash == target.StorageVersionHash && g.fails == "" &&
-		(m.GroupResource() != crontabs || g.everyServerFollows() || g.w.mutant.forgetsFollowers) {
-		result = migrationv1alpha1.MigrationSucceeded
-	}
-	g.fails = ""
-	g.finish(m, result, reason)
-	delete(g.running, s.uid)
-	g.wake()
-}
-
-func (g *migrator) finish(m *migrationv1alpha1.StorageVersionMigration,
-	result migrationv1alpha1.MigrationConditionType, reason string) {
-	g.w.api.updateMigration(m.Name, m.UID, func(status *migrationv1alpha1.StorageVersionMigrationStatus) {
-		now := metav1.NewTime(g.w.clock().Truncate(time.Second))
-		status.CompletionTime = &now
-		status.Conditions = []migrationv1alpha1.MigrationCondition{
-			{Type: result, Status: corev1.ConditionTrue, Reason: reason},
-		}
-	})
-}
-
-// crash ends the migrator for a while. What it had done stays done; it goes on where it was or begins anew.
-func (g *migrator) crash(d time.Duration) {
-	g.w.log("the migrator crashes")
-	g.running, g.followed.uid = map[types.UID]*sweep{}, ""
-	g.away = g.w.now.Add(d)
-	g.w.after(d, g.wake)
 }
 
 // boast is what a migrator does that does not know of targets: it says that it succeeded, and did nothing.

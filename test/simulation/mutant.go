@@ -29,9 +29,11 @@ type mutant struct {
 	definition func(*storageversion.Definition) *storageversion.Definition
 	aggregated func(*storageversion.AggregatedDocument) *storageversion.AggregatedDocument
 	// name tells by what the observer tells the process behind a connection from others.
-	name     func(s *server, connection int) string
-	input    func(*world, *svmtrigger.Input)
-	decision func(*world, svmtrigger.Input, *svmtrigger.Decision)
+	name func(s *server, connection int) string
+	// observation changes what both the trigger and the migrator know.
+	observation func(*storageversion.Observation)
+	input       func(*world, *svmtrigger.Input)
+	decision    func(*world, svmtrigger.Input, *svmtrigger.Decision)
 	// createsFirst has migrations created before the state is written that they rest on.
 	createsFirst bool
 	// trustsStates and trustsMigrations have migrations created without reading the state, or the migration before.
@@ -50,6 +52,13 @@ type mutant struct {
 	trustsWatch bool
 	// asksFollowersOnce has them start as soon as all servers follow.
 	asksFollowersOnce bool
+	// goesOn has a migration go on, and succeed, whatever the program decides.
+	goesOn bool
+	// trustsLeases, trustsPolls and trustsLooks have migrations succeed without asking etcd who holds the Leases, without
+	// reading the aggregated server, and before etcd has shown that the processes were read which live.
+	trustsLeases, trustsPolls, trustsLooks bool
+	// prunesBlindly has status.storedVersions pruned although the definition has changed.
+	prunesBlindly bool
 }
 
 // nameOf returns what stands for the process behind a connection: when it started, unless that is mistaken.

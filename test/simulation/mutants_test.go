@@ -56,10 +56,10 @@ var mutants = map[string]struct {
 	"closes its eyes to gaps":                           {mutant: mutant{input: forgetGaps}},
 	"ignores how far the generation is":                 {mutant: mutant{input: forgetGenerations}},
 	"believes whoever shortens storedVersions":          {mutant: mutant{decision: subtractStored}},
-	"forgets the process that nobody asked":             {mutant: mutant{input: forgetUnseen}},
-	"forgets who left without having been asked":        {mutant: mutant{input: forgetDeparted}, first: 255},
-	"agrees although servers are unseen":                {mutant: mutant{input: overlookProblems}},
-	"forgets the replicas that nobody asked":            {mutant: mutant{input: forgetReplicas}},
+	"forgets the process that nobody asked":             {mutant: mutant{observation: forgetUnseen}},
+	"forgets who left without having been asked":        {mutant: mutant{observation: forgetDeparted}, first: 255},
+	"agrees although servers are unseen":                {mutant: mutant{observation: overlookProblems}},
+	"forgets the replicas that nobody asked":            {mutant: mutant{observation: forgetReplicas}},
 	"does not ask who follows a definition":             {mutant: mutant{forgetsFollowers: true}, first: 240},
 	"goes on when etcd was restored":                    {mutant: mutant{survivesRestores: true}},
 	"asks who follows only when it starts":              {mutant: mutant{asksFollowersOnce: true}, first: 240},
@@ -68,49 +68,13 @@ var mutants = map[string]struct {
 	"forgets who may have been back":                    {mutant: mutant{forgetsWhoWasBack: true}, history: backInAGap},
 	"confirms by a watch that may be late":              {mutant: mutant{trustsWatch: true}, history: diesUnseen},
 	"takes what is like a record for what was recorded": {mutant: mutant{input: believeRecords}, history: leftInAStandby},
+	"writes on whatever is decided":                     {mutant: mutant{goesOn: true}, first: 50},
+	"does not ask etcd who holds the Leases":            {mutant: mutant{trustsLeases: true}, history: comesUnseen},
+	"does not read the aggregated server at the end":    {mutant: mutant{trustsPolls: true}, first: 50},
+	"succeeds before it is certain who was read":        {mutant: mutant{trustsLooks: true}, history: readInItsPlace},
+	"prunes a definition that has changed":              {mutant: mutant{prunesBlindly: true}, history: changesUnseen},
 	"takes the success under another state for a proof": {mutant: mutant{input: takeUIDsForTheSame}},
 }
-
-// backInAGap has a server be back while the manager is cut off.
-const backInAGap = `
-	servers 2, release 0, publishing 0, addresses own leases replaced
-	nothing (0, 0), 4m0s, seed 0
-	nothing (0, 0), 4m0s, seed 0
-	stop a server (1, 0), 1m6s, seed 0
-	nothing (0, 0), 1m6s, seed 0
-	cut the manager off (2, 0), 1s, seed 0
-	start a server (1, 2), 8s, seed 0
-	stop a server (1, 0), 4m0s, seed 0`
-
-// leftInAStandby has a server come when the leader cannot write, and leave before the standby leads.
-const leftInAStandby = `
-	servers 1, release 1, publishing 0, addresses advertised leases replaced
-	nothing (0, 0), 4m0s, seed 0
-	nothing (0, 0), 4m0s, seed 0
-	let the API server fail (0, 2), 0s, seed 0
-	start a server (1, 2), 8s, seed 0
-	depose the manager (0, 1), 2m0s, seed 0
-	stop a server (1, 0), 4m0s, seed 2`
-
-// answersForAnother has a server that stops answer in the place of one that is frozen.
-const answersForAnother = `
-	servers 3, release 0, publishing 0, addresses none leases replaced
-	nothing (0, 0), 2m0s, seed 0
-	freeze a server (0, 0), 0s, seed 289
-	stop a server (1, 0), 0s, seed 289
-	change the storage version (0, 1), 4m0s, seed 289`
-
-// diesUnseen has a process live for two seconds. The manager reads its successor in its place, and a watch that hangs
-// shows only later that it has gone.
-const diesUnseen = `
-	servers 3, release 2, publishing 0, addresses advertised leases replaced
-	nothing (0, 0), 4m0s, seed 0
-	nothing (0, 0), 4m0s, seed 0
-	kill and start a server (2, 1), 1s, seed 0
-	nothing (0, 0), 1s, seed 0
-	stop a server (0, 0), 100ms, seed 0
-	break a watch (3, 6), 0s, seed 0
-	kill and start a server (2, 2), 4m0s, seed 0`
 
 // TestMutants makes sure that the simulation finds what it is there to find.
 func TestMutants(t *testing.T) {
@@ -232,8 +196,8 @@ func nameOfConnection(_ *server, connection int) string {
 }
 
 // forgetReplicas waits for the end of a rollout, and does not record that it took place.
-func forgetReplicas(_ *world, in *svmtrigger.Input) {
-	in.Observation.Sightings = slices.DeleteFunc(slices.Clone(in.Observation.Sightings),
+func forgetReplicas(o *storageversion.Observation) {
+	o.Sightings = slices.DeleteFunc(slices.Clone(o.Sightings),
 		func(s storageversion.Sighting) bool {
 			return s.Evidence.Source == migrationv1alpha1.EvidenceFromAggregatedDiscovery &&
 				slices.Contains(s.Writing, storageversion.Unknown)
@@ -346,25 +310,25 @@ func subtractStored(_ *world, in svmtrigger.Input, d *svmtrigger.Decision) {
 }
 
 // forgetUnseen takes away everything that tells of processes that nobody asked.
-func forgetUnseen(_ *world, in *svmtrigger.Input) {
-	in.Observation.UnreadLiving = nil
-	in.Observation.Sightings = slices.Clone(in.Observation.Sightings)
-	for i, sighting := range in.Observation.Sightings {
+func forgetUnseen(o *storageversion.Observation) {
+	o.UnreadLiving = nil
+	o.Sightings = slices.Clone(o.Sightings)
+	for i, sighting := range o.Sightings {
 		sighting.Writing = slices.DeleteFunc(slices.Clone(sighting.Writing),
 			func(h string) bool { return h == storageversion.Unknown })
 		sighting.UnreadDeparted = nil
-		in.Observation.Sightings[i] = sighting
+		o.Sightings[i] = sighting
 	}
 }
 
 // forgetDeparted takes away only what tells of processes that left.
-func forgetDeparted(_ *world, in *svmtrigger.Input) {
-	in.Observation.Sightings = slices.Clone(in.Observation.Sightings)
-	for i := range in.Observation.Sightings {
-		in.Observation.Sightings[i].UnreadDeparted = nil
+func forgetDeparted(o *storageversion.Observation) {
+	o.Sightings = slices.Clone(o.Sightings)
+	for i := range o.Sightings {
+		o.Sightings[i].UnreadDeparted = nil
 	}
 }
 
-func overlookProblems(_ *world, in *svmtrigger.Input) {
-	in.Observation.Problem, in.Observation.UnreadLiving = nil, nil
+func overlookProblems(o *storageversion.Observation) {
+	o.Problem, o.UnreadLiving = nil, nil
 }

@@ -329,27 +329,34 @@ func (o *observer) listStorageVersions() {
 
 // pollAggregated reads the documents of the aggregated server, and soon again if that failed.
 func (o *observer) pollAggregated() {
-	w := o.m.w
-	next := w.periods.Poll
+	next := o.m.w.periods.Poll
+	if !o.readAggregated() {
+		next = min(next, aggregatedRetry)
+	}
+	o.m.w.afterWhenServed(next, func() {
+		if o.m.w.manager == o.m {
+			o.pollAggregated()
+		}
+	})
+}
+
+// readAggregated reads them once. It reports whether none failed.
+func (o *observer) readAggregated() bool {
+	w, read := o.m.w, true
 	for _, gv := range w.cluster.aggregated.groupVersions() {
 		document := w.cluster.aggregated.document(w, gv)
 		if document.Failure == "" {
 			for _, from := range w.cluster.aggregated.sources() {
 				o.known[from] = true
 			}
-		} else {
-			next = min(next, aggregatedRetry)
 		}
+		read = read && document.Failure == ""
 		if mutate := w.mutant.aggregated; mutate != nil {
 			document = mutate(document)
 		}
 		o.heard(o.ledger.SetAggregated(o.m.now(), gv, document))
 	}
-	w.afterWhenServed(next, func() {
-		if w.manager == o.m {
-			o.pollAggregated()
-		}
-	})
+	return read
 }
 
 // relist is what follows a watch that could not go on where it was cut off.

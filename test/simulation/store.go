@@ -122,14 +122,6 @@ func (w *world) encoding(s *server, resource schema.GroupResource) (string, *sou
 	return "", nil
 }
 
-// writtenBy says whether any of the servers writes a resource.
-func (w *world) writtenBy(servers []*server, resource schema.GroupResource) bool {
-	return slices.ContainsFunc(servers, func(one *server) bool {
-		encoding, _ := w.encoding(one, resource)
-		return encoding != ""
-	})
-}
-
 // writeSlowly begins a write of every built-in resource, which lands when the server ends.
 func (s *store) writeSlowly(by *server, duration time.Duration) {
 	for i, b := range builtIns {
