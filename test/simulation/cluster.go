@@ -98,6 +98,8 @@ type server struct {
 	// follows is the storage version of custom resources that its handler has heard of, noticed the generation.
 	follows customVersion
 	noticed int64
+	// returned says that it was gone, and has not heard of the definition since.
+	returned bool
 	// held is until when it hears of no change of the definition.
 	held time.Time
 }

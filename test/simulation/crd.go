@@ -105,7 +105,7 @@ func (c *cluster) flip(to customVersion) {
 				return
 			}
 			c.w.store.writeCustomSlowly(s)
-			s.follows, s.noticed = to, generation
+			s.follows, s.noticed, s.returned = to, generation, false
 		})
 	}
 }
@@ -127,7 +127,14 @@ func (c *cluster) catchUp(s *server) {
 		return
 	}
 	c.w.store.writeCustomSlowly(s)
-	s.follows, s.noticed = c.definition.storage, c.definition.generation
+	c.follow(s)
+}
+
+// follow has a server act on the definition as it is now.
+func (c *cluster) follow(s *server) {
+	if d := c.definition; d != nil {
+		s.follows, s.noticed, s.returned = d.storage, d.generation, false
+	}
 }
 
 // sourceOf makes one of a change of the storage version.

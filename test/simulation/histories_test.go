@@ -80,3 +80,11 @@ const changesUnseen = `
 	nothing (0, 0), 30s, seed 9
 	break a watch (3, 2), 3s, seed 9
 	change the storage version (0, 1), 30s, seed 9`
+
+// comesBack has a server be frozen while a definition changes and everything is migrated.
+const comesBack = `
+	servers 2, release 3, publishing 0, addresses advertised leases replaced
+	nothing (0, 0), 2m0s, seed 17
+	freeze a server (1, 2), 30s, seed 27
+	change the storage version (0, 1), 2m0s, seed 6
+	nothing (0, 0), 30s, seed 10`

@@ -20,6 +20,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // start begins a process, unless one with that identity runs. It answers before its Lease is there. It writes as well
@@ -136,8 +138,8 @@ func (c *cluster) thaw(s *server) {
 			name: s.incarnation, identity: s.identity, began: c.w.now, grace: c.processGrace() + renewal,
 		}
 		c.sources[s.incarnation] = s.source
-		if d := c.definition; d != nil { // It hears of it before it writes: nobody waits for a server that counts as gone.
-			s.follows, s.noticed = d.storage, d.generation
+		if s.returned = true; !c.sawLeave(s) {
+			c.follow(s) // Nobody waits for a server that counts as gone, and nobody would know that it comes back.
 		}
 	}
 	c.w.after(c.w.dice.rather(handlerDelay), func() { c.catchUp(s) })
@@ -151,6 +153,13 @@ func (c *cluster) thaw(s *server) {
 			c.showAddress(s.address, true)
 		}
 	})
+}
+
+// sawLeave reports whether the manager knows that a server left. Only then does it know when it comes back.
+func (c *cluster) sawLeave(s *server) bool {
+	m := c.w.manager
+	return m != nil && m.observer.heardOf[s.incarnation] && !slices.ContainsFunc(m.observer.living,
+		func(one storageversion.Process) bool { return one.Identity == s.identity })
 }
 
 // fallSilent has observers count a server as gone that renews its Lease no more, once its address is gone as well.
@@ -277,11 +286,18 @@ func (c *cluster) noteUnwatched() {
 			l.unwatched = true
 		}
 	}
+	returned := map[*source]bool{}
+	for _, s := range c.servers {
+		if s.returned {
+			returned[s.source] = true
+			c.follow(s)
+		}
+	}
 	c.w.store.forgive(func(s *source) bool {
 		if s.due || s.identity == "" {
 			return false
 		}
-		return !slices.ContainsFunc(c.servers, func(one *server) bool {
+		return returned[s] || !slices.ContainsFunc(c.servers, func(one *server) bool {
 			return one.source == s && c.leases[one.identity] != nil && c.leases[one.identity].incarnation == one.incarnation
 		})
 	})

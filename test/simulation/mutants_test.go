@@ -58,6 +58,7 @@ var mutants = map[string]struct {
 	"believes whoever shortens storedVersions":          {mutant: mutant{decision: subtractStored}},
 	"forgets the process that nobody asked":             {mutant: mutant{observation: forgetUnseen}},
 	"forgets who left without having been asked":        {mutant: mutant{observation: forgetDeparted}, first: 255},
+	"forgets what a server that comes back may write":   {mutant: mutant{observation: forgetReturns}, history: comesBack},
 	"agrees although servers are unseen":                {mutant: mutant{observation: overlookProblems}},
 	"forgets the replicas that nobody asked":            {mutant: mutant{observation: forgetReplicas}},
 	"does not ask who follows a definition":             {mutant: mutant{forgetsFollowers: true}, first: 240},
@@ -326,6 +327,13 @@ func forgetDeparted(o *storageversion.Observation) {
 	o.Sightings = slices.Clone(o.Sightings)
 	for i := range o.Sightings {
 		o.Sightings[i].UnreadDeparted = nil
+	}
+}
+
+// forgetReturns takes away what tells of servers that came back and may write what a definition said before.
+func forgetReturns(o *storageversion.Observation) {
+	if o.Class == storageversion.Custom {
+		forgetDeparted(o)
 	}
 }
 

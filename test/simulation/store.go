@@ -116,7 +116,9 @@ func (w *world) encoding(s *server, resource schema.GroupResource) (string, *sou
 		by := w.cluster.aggregated.answering()
 		return by.encoding(), by.source
 	}
-	if d := w.cluster.definition; d != nil {
+	if d := w.cluster.definition; d != nil && s.returned {
+		return d.encoding(s.follows), s.source
+	} else if d != nil {
 		return d.encoding(s.follows), d.sources[s.follows]
 	}
 	return "", nil
@@ -133,7 +135,8 @@ func (s *store) writeSlowly(by *server, duration time.Duration) {
 // goes on to write another object.
 func (s *store) writeCustomSlowly(by *server) {
 	d := s.w.cluster.definition
-	s.fly(crontabs, by.number+1, d.encoding(by.follows), d.sources[by.follows], requestTimeout, func() bool {
+	encoding, from := s.w.encoding(by, crontabs)
+	s.fly(crontabs, by.number+1, encoding, from, requestTimeout, func() bool {
 		now := s.w.cluster.definition
 		return by.lives && now != nil && now.uid == d.uid
 	})
