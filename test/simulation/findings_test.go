@@ -26,6 +26,12 @@ import (
 func TestFindings(t *testing.T) {
 	for name, text := range map[string]string{
 		"S28: a process whose successor answers, and whose end a watch shows late": diesUnseen,
+		"S29: a success that is accepted before etcd has shown who was read": `
+			servers 1, release 3, publishing 0, addresses own leases replaced
+			slow the migrator down (0, 0), 1m6s, seed 7
+			kill and start a server (0, 0), 1s, seed 7
+			break a watch (3, 0), 0s, seed 7
+			kill and start a server (0, 3), 4m0s, seed 7`,
 		"a server that is met in place of a frozen one before its Lease is there": `
 			servers 1, release 0, publishing 0, addresses none leases kept
 			nothing (0, 0), 2m0s, seed 0

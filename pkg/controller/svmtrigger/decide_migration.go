@@ -69,16 +69,15 @@ func (e *evaluation) proves(m *migrationv1alpha1.StorageVersionMigration) bool {
 }
 
 // confirmed reports whether the servers were seen to agree after the migration had ended. Evidence that is watched
-// shows that, unless the latest read met a server that was about to be replaced. Evidence that is polled must be of a
-// later poll.
+// shows that, unless the latest read met a server that was about to be replaced: etcd has to show that it did not, and
+// no event tells when it has. Evidence that is polled must be of a later poll.
 func (e *evaluation) confirmed(m *migrationv1alpha1.StorageVersionMigration) bool {
 	o := &e.in.Observation
-	if !o.CertainFrom.IsZero() { // The observer asks etcd then, and again until etcd answers.
-		if soon := e.in.Now.Add(time.Second); o.CertainFrom.Before(soon) {
-			e.decideAt(soon)
-		} else {
-			e.decideAt(o.CertainFrom)
+	if again := o.CertainFrom; !again.IsZero() {
+		if !again.After(e.in.Now) {
+			again = e.in.Now.Add(minRetry)
 		}
+		e.decideAt(again)
 		return false
 	}
 	return e.evidenceComparable() || o.ReadAt.After(e.in.MigrationsSeen[m.UID].FinishedAt)

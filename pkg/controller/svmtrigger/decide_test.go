@@ -342,13 +342,12 @@ func TestSuccessWaitsForTheLookToBeConfirmed(t *testing.T) {
 		t.Errorf("look again at %v and start nothing; got %+v", o.CertainFrom, d)
 	}
 	l.act(d)
-	l.in.Now = l.in.Now.Add(5 * time.Second)
-	d = Decide(l.in)
-	if soon := l.in.Now.Add(time.Second); d.Status.Migrated() || !d.DecideAt.Equal(soon) {
-		t.Errorf("etcd has not confirmed the look: look again at %v; got %+v", soon, d)
+	// The watch of Leases hangs, so etcd does not show it yet.
+	l.in.Now = o.CertainFrom.Add(time.Second)
+	if d := Decide(l.in); !d.DecideAt.Equal(l.in.Now.Add(minRetry)) || d.StateAction != KeepState {
+		t.Errorf("time alone makes nothing certain; got %+v", d)
 	}
-	l.act(d)
-	l.after(time.Second)
+	l.after(5 * time.Second)
 	l.expect(1, v1, v1)
 	if len(l.created) != 1 {
 		t.Errorf("created %q", l.created)

@@ -140,7 +140,7 @@ func (l *life) act(d Decision) {
 	}
 }
 
-// after has time go by, and the observer ask etcd, which confirms the looks.
+// after has time go by, and the observer ask etcd.
 func (l *life) after(d time.Duration) Decision {
 	l.t.Helper()
 	l.in.Now = l.in.Now.Add(d)
