@@ -231,13 +231,15 @@ func (l *looks) unreadLiving() []Process {
 }
 
 // unconfirmed returns those of the given processes of which it is not certain that a look read them: the first look
-// that counted such a process may have read the successor. A StorageState may already record that process as read, so
-// it is returned without its incarnation, which matches no record.
+// that counted such a process may have read the successor. Or a connection ended, and an older server that nobody read
+// may have taken the Lease of the process over. A StorageState may already record that process as read, so it is
+// returned without its incarnation, which matches no record.
 func (l *looks) unconfirmed(processes []Process) (unconfirmed []Process) {
+	takenOver := len(l.processes.lost()) > 0
 	for _, process := range processes {
 		first, read := l.firstRead[process]
 		switch {
-		case read && !l.confirmed[process].Equal(first), l.takenBack[process]:
+		case read && !l.confirmed[process].Equal(first), l.takenBack[process], takenOver:
 			unconfirmed = append(unconfirmed, Process{Identity: process.Identity})
 		case !read || !slices.Contains(l.read, process):
 			unconfirmed = append(unconfirmed, process)

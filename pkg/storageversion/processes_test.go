@@ -209,6 +209,22 @@ func TestOldServerTakesOverTheLeaseOfANewerOne(t *testing.T) {
 	expectUnseen(t, s, nil, []string{"10.0.0.1"}, nil)
 }
 
+// TestOldServerThatNobodyReadHadTheLeaseOfANewerOne, and a newer one has come again.
+func TestOldServerThatNobodyReadHadTheLeaseOfANewerOne(t *testing.T) {
+	s, newer := newStory(), held(writes(appsV1))
+	newer.Version = "v1.35.4"
+	s.servers(true, "a/1")
+	s.looks(at(newer), "a/1")
+	s.tick()
+	s.Confirm(s.now.Add(confirmAfter))
+	s.ConnectionLost(s.tick(), "10.0.0.1")
+	s.servers(true, "a/2")
+	last, _ := lastOf(s.Observe(s.now, deployments).Sightings)
+	if want := []Process{{Identity: "a"}}; !slices.Equal(last.UnreadDeparted, want) {
+		t.Errorf("left without having been read: %v, want %v, which no record names", last.UnreadDeparted, want)
+	}
+}
+
 // TestLossWhileAServerIsMissing does not let that one be missing for as long again.
 func TestLossWhileAServerIsMissing(t *testing.T) {
 	s := newStory()

@@ -108,10 +108,6 @@ type server struct {
 type lease struct {
 	// incarnation is the process that renews it, holder the one that it shows.
 	incarnation, holder string
-	// identifies says that the holder replaced the Lease of the process before it. takers are the processes that took its
-	// own over since.
-	identifies bool
-	takers     []*source
 	// unwatched says that it appeared while nobody watched, or that whoever saw it ended before that was recorded.
 	unwatched bool
 	since     time.Time
@@ -307,11 +303,10 @@ func (c *cluster) setLease(s *server) {
 	s.leased = true
 	one := &lease{
 		incarnation: s.incarnation, holder: s.incarnation, unwatched: !c.w.feeds.watched(streamLeases), since: c.w.now,
-		address: c.advertisedBy(s), identifies: !c.keepsLease(s),
+		address: c.advertisedBy(s),
 	}
 	if before := c.leases[s.identity]; before != nil && c.keepsLease(s) {
 		one.holder, one.unwatched, one.since = before.holder, before.unwatched, before.since
-		one.identifies, one.takers = before.identifies, append(slices.Clone(before.takers), s.source)
 	}
 	c.leases[s.identity] = one
 	c.w.feeds.publish(streamLeases, livingTold(c.living()))
@@ -322,7 +317,6 @@ func (c *cluster) dropLease(identity string) {
 		return
 	}
 	c.w.log("Lease of %s goes", c.leases[identity].incarnation)
-	c.forgiveTakers(c.leases[identity])
 	delete(c.leases, identity)
 	c.w.feeds.publish(streamLeases, livingTold(c.living()))
 	c.w.afterWhenServed(c.w.dice.upTo(30*time.Second), c.collectGarbage)

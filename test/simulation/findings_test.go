@@ -32,6 +32,11 @@ func TestFindings(t *testing.T) {
 			kill and start a server (0, 0), 1s, seed 7
 			break a watch (3, 0), 0s, seed 7
 			kill and start a server (0, 3), 4m0s, seed 7`,
+		"S30: a server that takes over the Lease of a newer one, and that nobody reads": `
+			servers 1, release 2, publishing 0, addresses own leases kept
+			nothing (0, 0), 4m0s, seed 10
+			kill and start a server (0, 0), 3s, seed 10
+			kill and start a server (0, 2), 4m0s, seed 10`,
 		"a server that is met in place of a frozen one before its Lease is there": `
 			servers 1, release 0, publishing 0, addresses none leases kept
 			nothing (0, 0), 2m0s, seed 0

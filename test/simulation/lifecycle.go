@@ -313,16 +313,6 @@ func (c *cluster) hushLeaving() {
 	}
 }
 
-// forgiveTakers forgets what processes wrote that took a Lease over from a newer one and ended before the manager read
-// them, when the Lease goes: the state knows what its holder wrote, and nothing tells that there was another process.
-func (c *cluster) forgiveTakers(l *lease) {
-	m := c.w.manager
-	if !l.identifies || m == nil {
-		return // Where the Lease does not tell the process, or nobody watched, its departure proves nothing.
-	}
-	c.w.store.forgive(func(s *source) bool { return slices.Contains(l.takers, s) && !m.observer.known[s] })
-}
-
 // noteWatched says that all Leases have been seen.
 func (c *cluster) noteWatched() {
 	for _, l := range c.leases {
