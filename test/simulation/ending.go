@@ -119,12 +119,12 @@ func (g *migrator) prune(s *sweep, m *migrationv1alpha1.StorageVersionMigration)
 		observed.Generation != live.generation || live.encoding(live.storage) != m.Status.Target.StorageVersionHash) {
 		return false
 	}
+	g.w.judge.prunes(live) // While the request is on its way a server may come back that counted as gone.
 	g.w.after(g.w.dice.upTo(g.pace), func() {
 		switch {
 		case g.w.dice.oneIn(4): // It is refused.
 			g.conclude(s, m, migrationv1alpha1.MigrationSucceeded, "")
 		case c.definition == live:
-			g.w.judge.prunes(live)
 			c.shorten()
 			g.conclude(s, m, migrationv1alpha1.MigrationSucceeded, "")
 		case g.running[s.uid] == s: // Somebody has changed the definition.
