@@ -50,20 +50,19 @@ func (g *migrator) decide(m *migrationv1alpha1.StorageVersionMigration, state *m
 	})
 }
 
-// fail ends a migration that cannot succeed any more, if the state as it is stored says so too.
-func (g *migrator) fail(m *migrationv1alpha1.StorageVersionMigration, decision svmigrator.Decision) bool {
+// failIfDecided ends a migration that cannot succeed any more, if the state as it is stored says so too.
+func (g *migrator) failIfDecided(m *migrationv1alpha1.StorageVersionMigration, decision svmigrator.Decision) {
 	if decision.Verdict == svmigrator.Fail {
 		decision = g.decide(m, g.w.api.states[nameOf(m.GroupResource())])
 	}
 	if decision.Verdict == svmigrator.Fail {
 		g.finish(m, migrationv1alpha1.MigrationFailed, decision.Reason)
 	}
-	return false
 }
 
 // stop ends the run of a migration that must not write now. It may go on later.
 func (g *migrator) stop(s *sweep, m *migrationv1alpha1.StorageVersionMigration, decision svmigrator.Decision) {
-	g.fail(m, decision)
+	g.failIfDecided(m, decision)
 	delete(g.running, s.uid)
 	g.stopped[s.uid] = s
 	g.wake()

@@ -209,7 +209,8 @@ func (g *migrator) bind(s *sweep, m *migrationv1alpha1.StorageVersionMigration) 
 		decision = g.decideCached(m)
 	}
 	if decision.Verdict != svmigrator.Go {
-		return g.fail(m, decision)
+		g.failIfDecided(m, decision)
+		return false
 	}
 	if m.Begun() {
 		return true
