@@ -49,6 +49,7 @@ type looks struct {
 	firstRead      map[Process]time.Time
 	confirmed      map[Process]time.Time // the time in firstRead that is certain
 	takenBack      map[Process]bool      // a look counted it by mistake, so a record may name it as read
+	mayBeTakenOver bool                  // a connection ended, and no look was complete since
 	problemSince   time.Time             // zero while it is known what the living processes write
 }
 
@@ -85,7 +86,7 @@ func (l *looks) drop(resource schema.GroupResource) {
 
 // noteRead records that the last look read the living processes.
 func (l *looks) noteRead(now time.Time) {
-	l.read, l.readAt = l.servers.living, now
+	l.read, l.readAt, l.mayBeTakenOver = l.servers.living, now, false
 	clear(l.takenBack)
 	for _, process := range l.read {
 		if _, before := l.firstRead[process]; !before {
@@ -116,6 +117,7 @@ func (l *looks) lose(name string) bool {
 		return false
 	}
 	l.doubtAll()
+	l.mayBeTakenOver = true
 	return true
 }
 
@@ -235,11 +237,10 @@ func (l *looks) unreadLiving() []Process {
 // may have taken the Lease of the process over. A StorageState may already record that process as read, so it is
 // returned without its incarnation, which matches no record.
 func (l *looks) unconfirmed(processes []Process) (unconfirmed []Process) {
-	takenOver := len(l.processes.lost()) > 0
 	for _, process := range processes {
 		first, read := l.firstRead[process]
 		switch {
-		case read && !l.confirmed[process].Equal(first), l.takenBack[process], takenOver:
+		case read && !l.confirmed[process].Equal(first), l.takenBack[process], l.mayBeTakenOver:
 			unconfirmed = append(unconfirmed, Process{Identity: process.Identity})
 		case !read || !slices.Contains(l.read, process):
 			unconfirmed = append(unconfirmed, process)

@@ -218,6 +218,8 @@ func TestOldServerThatNobodyReadHadTheLeaseOfANewerOne(t *testing.T) {
 	s.tick()
 	s.Confirm(s.now.Add(confirmAfter))
 	s.ConnectionLost(s.tick(), "10.0.0.1")
+	s.tick()
+	s.looks(at(newer, Document{Failure: "no route"}), "a/1") // It reads the one that has come, and not all servers.
 	s.servers(true, "a/2")
 	last, _ := lastOf(s.Observe(s.now, deployments).Sightings)
 	if want := []Process{{Identity: "a"}}; !slices.Equal(last.UnreadDeparted, want) {

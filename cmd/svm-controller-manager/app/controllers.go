@@ -121,7 +121,6 @@ func (m *manager) runControllers(ctx context.Context, term *leaderTerm) error {
 		for _, factory := range r.factories {
 			factory.Shutdown()
 		}
-		r.stopEvents()
 		ended <- err
 	}()
 
@@ -132,13 +131,14 @@ func (m *manager) runControllers(ctx context.Context, term *leaderTerm) error {
 	}
 	select {
 	case err := <-ended:
+		r.stopEvents()
 		return err
 	case <-timeout:
 		var running []string
 		r.running.Range(func(name, _ any) bool { running = append(running, name.(string)); return true })
 		slices.Sort(running)
 		if len(running) == 0 {
-			running = []string{"an informer, the check of the fence or the last events"}
+			running = []string{"an informer or the check of the fence"}
 		}
 		err := fmt.Errorf("%w (%v): %q", errStillRunning, m.config.ShutdownTimeout, running)
 		if cause := context.Cause(groupCtx); !errors.Is(cause, context.Canceled) {
@@ -204,10 +204,10 @@ func (r *runner) runController(ctx context.Context, d ControllerDescriptor) erro
 		return nil // The manager stops.
 	}
 	for _, need := range d.Needs {
-		if err := waitForNeed(controllerCtx, r.shared.Client.Discovery(), need); err != nil {
+		isServed := r.health.served[checkName(d, need)]
+		if err := waitForNeed(controllerCtx, r.shared.Client.Discovery(), need, isServed); err != nil {
 			return nil // The manager stops.
 		}
-		r.health.served[checkName(d, need)].Store(true)
 	}
 	controller, err := r.makeController(controllerCtx, ctx, d)
 	if ctx.Err() != nil {
@@ -243,9 +243,8 @@ func (m *manager) checkNeeds(ctx context.Context) {
 			go func() {
 				defer utilruntime.HandleCrashWithContext(ctx)
 				logger := klog.FromContext(ctx).WithName(d.Name)
-				if waitForNeed(klog.NewContext(ctx, logger), m.config.Client.Discovery(), need) == nil {
-					m.health.served[checkName(d, need)].Store(true)
-				}
+				// The error says that ctx has ended.
+				_ = waitForNeed(klog.NewContext(ctx, logger), m.config.Client.Discovery(), need, m.health.served[checkName(d, need)])
 			}()
 		}
 	}

@@ -19,6 +19,7 @@ package app
 import (
 	"context"
 	"math"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -64,8 +65,11 @@ func waitForAPIServer(ctx context.Context, client kubernetes.Interface, host str
 	})
 }
 
-// waitForNeed returns when the API server serves the resource as it is needed, or with an error when ctx ends.
-func waitForNeed(ctx context.Context, client discovery.DiscoveryInterfaceWithContext, need Need) error {
+// waitForNeed returns when the API server serves the resource as it is needed, or with an error when ctx ends. It stores
+// what each answer says in isServed.
+func waitForNeed(
+	ctx context.Context, client discovery.DiscoveryInterfaceWithContext, need Need, isServed *atomic.Bool,
+) error {
 	longest := longestInterval
 	if need.Optional {
 		longest = longestOptionalInterval
@@ -74,6 +78,9 @@ func waitForNeed(ctx context.Context, client discovery.DiscoveryInterfaceWithCon
 	return askUntil(ctx, longest, func(ctx context.Context) bool {
 		served, missing, err := definition.Check(ctx, client, need.Wanted)
 		fits := served && missing == ""
+		if err == nil {
+			isServed.Store(fits)
+		}
 		switch {
 		case fits:
 			failures.Succeeded(ctx, "The resource is served now", "resource", need.String())

@@ -22,12 +22,17 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/options"
+	"sigs.k8s.io/svm-controller-manager/pkg/definition"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -51,32 +56,67 @@ func TestControllerThatEnds(t *testing.T) {
 	}
 }
 
-// TestTakeOverKeepsReadiness has a standby that has seen what its controller needs, and then leads.
+// TestTakeOverKeepsReadiness has a standby that has seen what its controller needs. Then it leads, and waits before it
+// makes the controller.
 func TestTakeOverKeepsReadiness(t *testing.T) {
-	d := newStorageVersionMigratorDescriptor()
-	reachable := make(chan struct{})
-	close(reachable)
-	health := newHealth([]ControllerDescriptor{d}, reachable)
-	failing := func() (failing []string) {
-		for _, check := range health.readiness() {
-			if strings.Contains(check.Name(), "-needs-") && check.Check(nil) != nil {
-				failing = append(failing, check.Name())
-			}
+	synctest.Test(t, func(t *testing.T) {
+		d := newStorageVersionMigratorDescriptor()
+		health := newHealth([]ControllerDescriptor{d}, nil)
+		if got := failingNeeds(health); len(got) != len(d.Needs) {
+			t.Errorf("before anybody has asked, these checks fail: %q", got)
 		}
-		return failing
+		for _, need := range d.Needs {
+			health.served[checkName(d, need)].Store(true)
+		}
+		config := &options.Config{}
+		config.Generic.ControllerStartInterval.Duration = time.Minute
+		r := &runner{manager: &manager{config: config, health: health}}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			if err := r.runController(ctx, d); err != nil {
+				t.Error(err)
+			}
+		}()
+		synctest.Wait()
+		if got := failingNeeds(health); len(got) > 0 {
+			t.Errorf("these checks fail: %q", got)
+		}
+		cancel()
+	})
+}
+
+// TestNeedThatIsNotServedAnyMore has a resource that goes, and comes back.
+func TestNeedThatIsNotServedAnyMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leases := definition.Wanted{Resource: coordinationv1.SchemeGroupVersion.WithResource("leases")}
+		d := ControllerDescriptor{Needs: []Need{{Wanted: leases}}}
+		health := newHealth([]ControllerDescriptor{d}, nil)
+		isServed := health.served[checkName(d, d.Needs[0])]
+		isServed.Store(true)
+		client := fake.NewClientset()
+		ended := make(chan error)
+		go func() { ended <- waitForNeed(t.Context(), client.Discovery(), d.Needs[0], isServed) }()
+		synctest.Wait()
+		if len(failingNeeds(health)) != 1 {
+			t.Error("the process is ready although the resource is not served")
+		}
+		client.Resources = []*metav1.APIResourceList{{
+			GroupVersion: "coordination.k8s.io/v1", APIResources: []metav1.APIResource{{Name: "leases"}},
+		}}
+		if err := <-ended; err != nil || len(failingNeeds(health)) != 0 {
+			t.Errorf("the resource is served: the error is %v, and these checks fail: %q", err, failingNeeds(health))
+		}
+	})
+}
+
+// failingNeeds returns the checks of needs that fail.
+func failingNeeds(health *health) (failing []string) {
+	for _, check := range health.readiness() {
+		if strings.Contains(check.Name(), "-needs-") && check.Check(nil) != nil {
+			failing = append(failing, check.Name())
+		}
 	}
-	if len(failing()) != len(d.Needs) {
-		t.Errorf("before anybody has asked, these checks fail: %q", failing())
-	}
-	for _, need := range d.Needs {
-		health.served[checkName(d, need)].Store(true)
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	r := &runner{manager: &manager{config: &options.Config{}, health: health}}
-	if err := r.runController(ended, d); err != nil || len(failing()) > 0 {
-		t.Errorf("the error is %v, and these checks fail: %q", err, failing())
-	}
+	return failing
 }
 
 // TestRestoreHidesNoOtherError has an observer that has found a restore of etcd, and controllers that do not end.

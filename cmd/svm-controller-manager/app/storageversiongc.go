@@ -18,18 +18,19 @@ package app
 
 import (
 	"context"
+	"time"
 
 	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/featuregate"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/storageversiongc"
 	"sigs.k8s.io/svm-controller-manager/pkg/definition"
 	"sigs.k8s.io/svm-controller-manager/pkg/features"
-	"sigs.k8s.io/svm-controller-manager/pkg/retry"
 )
 
 func newStorageVersionGCDescriptor() ControllerDescriptor {
@@ -43,21 +44,28 @@ func newStorageVersionGCDescriptor() ControllerDescriptor {
 		New: func(ctx context.Context, c ControllerContext) (Controller, error) {
 			storageVersions := c.Informers.Internal().V1alpha1().StorageVersions()
 			// A running informer takes no new handler. Then errors are logged while the API is not served.
-			_ = storageVersions.Informer().SetWatchErrorHandlerWithContext(newUnservedHandler())
+			_ = storageVersions.Informer().SetWatchErrorHandlerWithContext(newUnservedHandler(clock.RealClock{}))
 			return storageversiongc.New(ctx, c.Client, c.IdentityLeases, storageVersions, clock.RealClock{})
 		},
 	}
 }
 
 // newUnservedHandler returns a watch error handler for a resource that a cluster may stop serving. It logs that once
-// each time, where the default handler would log an error at every try. The resource version of a reflector changes
-// only while the resource is served.
-func newUnservedHandler() cache.WatchErrorHandlerWithContext {
-	var unserved retry.Streak
+// each time, and at most once a minute, where the default handler would log an error at every try. The resource version
+// of a reflector changes only while the resource is served.
+func newUnservedHandler(clk clock.PassiveClock) cache.WatchErrorHandlerWithContext {
+	var version string
+	var logged time.Time
 	return func(ctx context.Context, r *cache.Reflector, err error) {
 		if apierrors.IsNotFound(err) {
-			unserved.Failed(ctx, "since "+r.LastSyncResourceVersion(),
-				"The API server has stopped serving a resource; waiting for it to come back", "resource", r.TypeDescription())
+			logger := klog.FromContext(ctx)
+			if now := clk.Now(); version != r.LastSyncResourceVersion() && now.Sub(logged) >= time.Minute {
+				version, logged = r.LastSyncResourceVersion(), now
+			} else {
+				logger = logger.V(4)
+			}
+			logger.Info("The API server has stopped serving a resource; waiting for it to come back",
+				"resource", r.TypeDescription())
 			return
 		}
 		cache.DefaultWatchErrorHandler(ctx, r, err)

@@ -19,6 +19,7 @@ package app
 import (
 	"context"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,9 +30,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
+	testingclock "k8s.io/utils/clock/testing"
 )
 
-// TestEachLossIsLoggedOnce has a resource that is served twice, and is not served for three tries after each time.
+// TestEachLossIsLoggedOnce has a resource that is served three times, and not in between. The third time comes less
+// than a minute after the second.
 func TestEachLossIsLoggedOnce(t *testing.T) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(0)))
 	ctx := klog.NewContext(t.Context(), logger)
@@ -46,8 +49,10 @@ func TestEachLossIsLoggedOnce(t *testing.T) {
 		},
 		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return nil, unserved },
 	}, &corev1.Pod{}, cache.NewStore(cache.MetaNamespaceKeyFunc), cache.ReflectorOptions{})
-	handle := newUnservedHandler()
-	for _, version = range []string{"5", "", "", "9", "", ""} {
+	now := testingclock.NewFakeClock(time.Now())
+	handle := newUnservedHandler(now)
+	for _, version = range []string{"5", "", "", "9", "12", ""} {
+		now.Step(25 * time.Second)
 		handle(ctx, reflector, reflector.ListAndWatchWithContext(ctx))
 	}
 	if log := logger.GetSink().(ktesting.Underlier).GetBuffer().Data(); len(log) != 2 {

@@ -72,7 +72,8 @@ type memory struct {
 	// absentSince is since when the Lease of each server ID is known to be missing: the end of the first read that did
 	// not find it. No later read has found it.
 	absentSince map[string]time.Time
-	// refusals is how many syncs with a refused write there were since the last write that succeeded.
+	// refusals is how many syncs with a refused write there were since the last write that succeeded, or since the last
+	// sync that found nothing suspicious.
 	refusals int
 }
 

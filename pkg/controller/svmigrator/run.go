@@ -106,8 +106,8 @@ func (r *migrationRun) run(ctx context.Context) error {
 	return r.finish(ctx)
 }
 
-// prepareTask makes the task of the run, unless an earlier run of this process has left one. A process that finds a
-// migration begun, and no stored position, makes the same task as the one that began it.
+// prepareTask makes the task of the run, unless an earlier run of this process has left one. If another process has
+// begun the migration and stored no position, it looks for the earlier migration again. Somebody may have deleted that.
 func (r *migrationRun) prepareTask(ctx context.Context, decision Decision) {
 	m := r.status.stored
 	if m.Begun() && r.task != nil {

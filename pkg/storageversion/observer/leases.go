@@ -163,7 +163,8 @@ func (w *leaseWatcher) check(ctx context.Context) (revision int64, err error) {
 	shownHolders, holders := w.shown.holders(), now.holders()
 	differ := sets.KeySet(shownHolders).Union(sets.KeySet(holders))
 	for name := range differ {
-		if shownHolders[name] == holders[name] {
+		before, was := shownHolders[name]
+		if holder, is := holders[name]; is == was && holder == before {
 			differ.Delete(name)
 		}
 	}
