@@ -60,7 +60,7 @@ func (w *addressWatcher) run(ctx context.Context) {
 		w.ready = ready
 		w.mu.Unlock()
 		if changed {
-			klog.FromContext(ctx).V(2).Info("Addresses of API servers changed", "addresses", ready)
+			klog.FromContext(ctx).Info("Addresses of API servers changed", "addresses", ready)
 			w.serversChanged.raise()
 		}
 	}, nil)

@@ -144,6 +144,12 @@ func (c *cluster) run(t *testing.T) {
 func (c *cluster) start(t *testing.T) {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
+	c.startWith(t, ctx)
+}
+
+// startWith has the Observer run with the logger of ctx.
+func (c *cluster) startWith(t *testing.T, ctx context.Context) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { c.Run(ctx) })

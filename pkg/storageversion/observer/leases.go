@@ -137,7 +137,7 @@ func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Pr
 	})
 	if changed {
 		w.reported = true
-		klog.FromContext(ctx).V(2).Info("API servers started or stopped", "earlier", earlier, "living", living,
+		klog.FromContext(ctx).Info("API servers started or stopped", "earlier", earlier, "living", living,
 			"gone", gone, "unbroken", unbroken)
 		w.serversChanged.raise()
 	}

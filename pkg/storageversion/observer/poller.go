@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -141,6 +142,7 @@ func (p *discoveryPoller) takeLook(ctx context.Context, upToDate bool) {
 	if look.ServesStorageVersions() {
 		p.awaitStorageVersions(ctx)
 	}
+	p.logProblems(ctx, look)
 	p.last = look
 	if look.WhyUnmet != "" && !p.clock.Now().Before(p.meetFrom) {
 		p.meetFrom = p.clock.Now().Add(p.meetingDelays.Step())
@@ -158,6 +160,26 @@ func (p *discoveryPoller) takeLook(ctx context.Context, upToDate bool) {
 		}
 		return changes
 	})
+}
+
+// logProblems logs which API servers the look could not read and the look before could, and the other way round.
+func (p *discoveryPoller) logProblems(ctx context.Context, look storageversion.Look) {
+	logger := klog.FromContext(ctx)
+	for _, address := range slices.Sorted(maps.Keys(look.Documents)) {
+		before, now := p.last.Documents[address].Failure, look.Documents[address].Failure
+		switch {
+		case now != "" && before == "":
+			logger.Info("Cannot read what an API server writes, will retry", "address", address, "err", now)
+		case now == "" && before != "":
+			logger.Info("Can read again what an API server writes", "address", address)
+		}
+	}
+	switch {
+	case look.WhyUnmet != "" && p.last.WhyUnmet == "":
+		logger.Info("Cannot read what all API servers write, will retry", "err", look.WhyUnmet)
+	case look.WhyUnmet == "" && p.last.WhyUnmet != "":
+		logger.Info("Can read again what all API servers write")
+	}
 }
 
 // awaitStorageVersions has StorageVersions watched, and waits for their first list. What the manager before recorded of
