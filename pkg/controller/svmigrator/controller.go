@@ -260,7 +260,11 @@ func (c *Controller) runEnded(ctx context.Context, run *migrationRun, err error)
 	if cached := c.env.caches.Migration(run.name); cached == nil || cached.UID != run.uid || cached.Finished() {
 		c.runs.forget(run.uid) // It may have been deleted after the run was stopped for another reason.
 	}
-	klog.FromContext(ctx).V(4).Info("Run ended", "err", err)
+	logger := klog.FromContext(ctx)
+	if !errors.Is(err, errMigrationGone) { // Otherwise nothing else tells that objects are left.
+		logger = logger.V(4)
+	}
+	logger.Info("Run ended", "err", err)
 	for _, other := range c.env.caches.MigrationsOf(run.resource) {
 		if other.Name != run.name {
 			c.queue.Add(other.Name) // It may have waited for this one.

@@ -143,3 +143,13 @@ func (r *rate) perMinute(now time.Time, processed int64) *int64 {
 	}
 	return nil
 }
+
+// shown returns the progress as the log shows it: without the long token, which says nothing to a person.
+func shown(progress *migrationv1alpha1.MigrationProgress) *migrationv1alpha1.MigrationProgress {
+	if progress == nil {
+		return nil
+	}
+	without := *progress
+	without.ContinueToken = ""
+	return &without
+}

@@ -139,7 +139,7 @@ func (r *migrationRun) storeTarget(ctx context.Context, decision Decision) error
 		if storageversion.Expires(r.resource) {
 			logger = logger.V(4) // This repeats until the last old object has expired.
 		}
-		logger.Info("Migration continues", "target", versionOfTarget(decision.Target), "progress", m.Status.Progress)
+		logger.Info("Migration continues", "target", versionOfTarget(decision.Target), "progress", shown(m.Status.Progress))
 	}
 	err := r.status.update(ctx, func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
 		if status.StartTime == nil || status.Target == nil {

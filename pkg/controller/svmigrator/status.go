@@ -140,10 +140,11 @@ func (e *environment) recordEnd(ctx context.Context, m *migrationv1alpha1.Storag
 	result := status.Condition(migrationv1alpha1.MigrationSucceeded)
 	if m.IsConditionTrue(migrationv1alpha1.MigrationFailed) {
 		result = status.Condition(migrationv1alpha1.MigrationFailed)
-		logger.Info("Migration failed", "reason", result.Reason, "message", result.Message, "progress", status.Progress)
+		logger.Info("Migration failed", "reason", result.Reason, "message", result.Message,
+			"progress", shown(status.Progress))
 		e.recordEvent(m, corev1.EventTypeWarning, EventFailed, result.Reason+": "+result.Message)
 	} else {
-		logger.Info("Migration succeeded", "reason", result.Reason, "progress", status.Progress)
+		logger.Info("Migration succeeded", "reason", result.Reason, "progress", shown(status.Progress))
 		e.recordEvent(m, corev1.EventTypeNormal, EventSucceeded, result.Message)
 	}
 	resource := "" // One that never began may name what does not exist. Labels would stay in memory for ever.
