@@ -17,7 +17,6 @@ limitations under the License.
 package observer
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,14 +116,16 @@ func (w *leaseWatcher) livedBefore(
 func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Process, unbroken bool) {
 	living, gone := w.leases.processes(w.addresses.readyAddresses())
 	changed := false
+	var before []storageversion.Process
 	w.update(func(now time.Time) storageversion.Changes {
+		before = w.ledger.Living()
 		w.shown, w.lostAt = w.leases.leasesAt, w.leases.lostAt
 		w.shown.byName = maps.Clone(w.leases.byName) // This goroutine goes on to change it.
 		w.lostAddresses = sets.New[string]()
 		for _, one := range w.leases.lost {
 			w.lostAddresses.Insert(one.address)
 		}
-		if unbroken && len(earlier) == 0 && w.reported && slices.Equal(w.ledger.Living(), living) {
+		if unbroken && len(earlier) == 0 && w.reported && slices.Equal(before, living) {
 			return nil // A server renewed its Lease.
 		}
 		changed = true
@@ -137,10 +138,24 @@ func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Pr
 	})
 	if changed {
 		w.reported = true
-		klog.FromContext(ctx).Info("API servers started or stopped", "earlier", earlier, "living", living,
+		logger := klog.FromContext(ctx)
+		logger.V(2).Info("The living API servers are known", "earlier", earlier, "living", living,
 			"gone", gone, "unbroken", unbroken)
+		if started, ended := identitiesOnlyIn(living, before), identitiesOnlyIn(before, living); len(started)+len(ended) > 0 {
+			logger.Info("API servers started or ended", "started", started, "ended", ended)
+		}
 		w.serversChanged.raise()
 	}
+}
+
+// identitiesOnlyIn returns the identities of the processes that are not among the others.
+func identitiesOnlyIn(processes, others []storageversion.Process) (identities []string) {
+	for _, process := range processes {
+		if !slices.Contains(others, process) {
+			identities = append(identities, process.Identity)
+		}
+	}
+	return identities
 }
 
 // check compares what the watch has shown with what etcd has now, and returns the revision of that. It also notices
@@ -210,184 +225,4 @@ func (w *leaseWatcher) lostAny(addresses []string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.lostAddresses.Has("") || w.lostAddresses.HasAny(addresses...)
-}
-
-// serverLeases is what lists and watches have shown of the identity Leases of kube-apiservers.
-//
-// Time in which a server does not renew its Lease counts only while other events arrive here: an observer that is cut
-// off from the API receives no renewal. The times in Leases do not count, because they are by the clocks of other
-// hosts.
-type serverLeases struct {
-	leasesAt
-	// lastHeld is when each server was last shown to hold a Lease. A server is forgotten historyKept later, counted up to
-	// the event before the present one: the watch may have been broken in between.
-	lastHeld map[string]time.Time
-	// lostAt is when a process lost its Lease last. A list sets it too: a Lease may have been lost before, unseen.
-	lostAt time.Time
-	// lost are the servers that have lost their Lease in the last goneAfter, by their identities.
-	lost map[string]lostServer
-	// heardFor is for how long the observer has received events in total, up to lastEvent.
-	heardFor  time.Duration
-	lastEvent time.Time
-}
-
-// lostServer is when a server lost its Lease, and the address that it advertised.
-type lostServer struct {
-	at      time.Time
-	address string
-}
-
-func newServerLeases() serverLeases {
-	return serverLeases{lastHeld: map[string]time.Time{}, lost: map[string]lostServer{}}
-}
-
-func (l *serverLeases) apply(d delta[*coordinationv1.Lease], now time.Time) {
-	l.noteHeld(l.lastEvent)
-	l.heardFor += min(max(now.Sub(l.lastEvent), 0), maxEventGap)
-	l.lastEvent = now
-	before := maps.Clone(l.byName)
-	if d.listed {
-		l.leasesAt = leasesAt{byName: map[string]lease{}}
-	}
-	newest := time.Time{}
-	for _, object := range d.set {
-		if one := leaseFrom(object); one.renewed.After(newest) {
-			newest = one.renewed
-		}
-	}
-	for _, object := range d.set {
-		one := leaseFrom(object)
-		one.heardAtRenewal = l.heardFor
-		known, exists := before[object.Name]
-		if exists && known.sameProcess(one) && known.renewed.Equal(one.renewed) {
-			one.heardAtRenewal = known.heardAtRenewal
-		} else if d.listed && !one.renewed.IsZero() {
-			// The age is by the clock of another host. The next renewal, within ten seconds, corrects it. If the Lease names an
-			// address, the age is limited, so that the server counts as gone only if its address is gone too.
-			age := newest.Sub(one.renewed)
-			if one.address != "" {
-				age = min(age, goneAfter+time.Second)
-			}
-			one.heardAtRenewal -= age
-		}
-		l.byName[object.Name] = one
-	}
-	for _, name := range d.gone {
-		delete(l.byName, name)
-	}
-	maps.DeleteFunc(l.lost, func(_ string, one lostServer) bool { return now.Sub(one.at) > goneAfter })
-	for name, known := range before {
-		one, held := l.byName[name]
-		if !known.sameProcess(one) {
-			l.lostAt = now
-		}
-		if !held {
-			l.lost[name] = lostServer{now, known.address}
-		}
-	}
-	for name := range l.byName {
-		delete(l.lost, name) // The process before it has ended, because it listened where this one does.
-	}
-	if d.listed {
-		l.lostAt = now
-	}
-	l.revision = max(l.revision, d.revision)
-}
-
-// noteHeld remembers who held Leases at the event before this one.
-func (l *serverLeases) noteHeld(before time.Time) {
-	for name := range l.byName {
-		l.lastHeld[name] = before
-	}
-	maps.DeleteFunc(l.lastHeld, func(_ string, last time.Time) bool { return before.Sub(last) > historyKept })
-}
-
-// mayHaveLived returns the living processes, and with them those that may have come and left, unseen, before a list:
-//
-//   - a process that the list shows for the first time, and that is gone already;
-//   - unless the list is unbroken, one process of each server that held a Lease a short time ago and holds none now.
-//
-// It returns nil if there are no such processes.
-func (l *serverLeases) mayHaveLived(was leasesAt, ready []string, unbroken bool) [][]storageversion.Process {
-	living, gone := l.processes(ready)
-	lived := slices.Clone(living)
-	for _, server := range gone {
-		before, now := was.byName[server.Identity], l.byName[server.Identity]
-		if !before.sameProcess(now) || !before.renewed.Equal(now.renewed) {
-			lived = append(lived, server)
-		}
-	}
-	for name := range l.lastHeld {
-		if _, held := l.byName[name]; !held && !unbroken {
-			lived = append(lived, storageversion.Process{Identity: name})
-		}
-	}
-	if len(lived) == len(living) {
-		return nil
-	}
-	slices.SortFunc(lived, byIdentity)
-	return [][]storageversion.Process{lived}
-}
-
-// processes returns the processes of kube-apiserver that live and those that are gone although their Leases are still
-// there. ready are the addresses of servers that are ready. Leases that expired do not count.
-func (l *serverLeases) processes(ready []string) (living, gone []storageversion.Process) {
-	renewing := l.renewing()
-	for name, one := range l.byName {
-		server, silence := storageversion.Process{Identity: name, Incarnation: one.holder}, l.sinceRenewal(one)
-		switch {
-		case one.duration > 0 && silence > one.duration:
-		case silence > goneAfter && l.lostAddress(one, renewing, ready):
-			gone = append(gone, server)
-		default:
-			living = append(living, server)
-		}
-	}
-	slices.SortFunc(living, byIdentity)
-	return living, gone
-}
-
-func byIdentity(a, b storageversion.Process) int { return cmp.Compare(a.Identity, b.Identity) }
-
-// renewing returns the Leases that servers still renew.
-func (l *serverLeases) renewing() []lease {
-	return slices.DeleteFunc(slices.Collect(maps.Values(l.byName)), func(one lease) bool {
-		return l.sinceRenewal(one) > goneAfter
-	})
-}
-
-// lostAddress reports whether the addresses that are ready show that a server that does not renew its Lease is gone. A
-// server that only fails to renew its Lease, and still writes, keeps its address. Where servers share an address, or a
-// server that came later has taken it, it does not tell who is gone.
-func (l *serverLeases) lostAddress(silent lease, renewing []lease, ready []string) bool {
-	if silent.address == "" {
-		// No address identifies this server, so count: it is gone if there are exactly as many ready addresses as renewed
-		// Leases.
-		return len(renewing) > 0 && len(ready) == len(renewing)
-	}
-	shown := slices.ContainsFunc(renewing, func(one lease) bool { return slices.Contains(ready, one.address) })
-	return shown && !slices.Contains(ready, silent.address)
-}
-
-// sinceRenewal is for how long a Lease was not renewed while other events arrived.
-func (l *serverLeases) sinceRenewal(one lease) time.Duration { return l.heardFor - one.heardAtRenewal }
-
-// holders returns who holds the Leases, by identity.
-func (l *leasesAt) holders() map[string]string {
-	holders := map[string]string{}
-	for name, one := range l.byName {
-		holders[name] = one.holder
-	}
-	return holders
-}
-
-// advertised returns the addresses that servers advertise, by identity.
-func (l *leasesAt) advertised() map[string]string {
-	addresses := map[string]string{}
-	for name, one := range l.byName {
-		if one.address != "" {
-			addresses[name] = one.address
-		}
-	}
-	return addresses
 }
