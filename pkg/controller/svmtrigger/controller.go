@@ -78,6 +78,8 @@ type Controller struct {
 	// would win nothing: a sync without a write takes microseconds, and the client's rate limit bounds the writes.
 	stateWrites, migrationWrites ownWrites
 	memory                       Memory
+	// selectionChecked says that the names of AutoMigrate were compared with the resources that there are.
+	selectionChecked bool
 }
 
 // New returns a controller that is not running yet.
@@ -125,20 +127,29 @@ func New(
 func (c *Controller) Run(ctx context.Context) error {
 	defer gauges.Hide(c)
 	return controller.Run(ctx, c.synced, func() {
-		resources := c.observer.Resources()
-		for _, resource := range resources {
+		for _, resource := range c.observer.Resources() {
 			c.queue.Add(resource)
-		}
-		if names := c.options.AutoMigrate.Unmatched(resources); len(names) > 0 {
-			klog.FromContext(ctx).Info("--auto-migrate has names that match no resource now. "+
-				"Check that each is a plural with its group, for example deployments.apps", "names", names)
 		}
 		gauges.Show(c)
 	}, c.queue)
 }
 
+// checkSelection logs once which names of AutoMigrate match no resource. It waits until all API servers were read:
+// before that a name may be right, and its resource not known yet.
+func (c *Controller) checkSelection(logger klog.Logger) {
+	if c.selectionChecked || c.observer.LastRead()[migrationv1alpha1.EvidenceFromServerDiscovery].IsZero() {
+		return
+	}
+	c.selectionChecked = true
+	if names := c.options.AutoMigrate.Unmatched(c.observer.Resources()); len(names) > 0 {
+		logger.Info("--auto-migrate has names that match no resource now. "+
+			"Check that each is a plural with its group, for example deployments.apps", "names", names)
+	}
+}
+
 // sync returns when to look again.
 func (c *Controller) sync(ctx context.Context, resource schema.GroupResource) (time.Time, error) {
+	c.checkSelection(klog.FromContext(ctx))
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("resource", resource.String()))
 	if !c.stateWrites.visible(resource) || !c.migrationWrites.visible(resource) {
 		return c.clock.Now().Add(minRetry), nil // unless an event that shows the write comes first

@@ -21,8 +21,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
 func TestUnmatched(t *testing.T) {
@@ -35,6 +40,31 @@ func TestUnmatched(t *testing.T) {
 	}
 	if got, want := selection.Unmatched(resources), []string{"*.exmaple.com", "deployments"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestUnmatchedIsSaidWhenServersWereRead wants no complaint about a right name while no API server was read.
+func TestUnmatchedIsSaidWhenServersWereRead(t *testing.T) {
+	f := newFixture(t)
+	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(0)))
+	said := func() int {
+		if _, err := f.sync(klog.NewContext(f.ctx, logger), gadgets); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(logger.GetSink().(ktesting.Underlier).GetBuffer().String(), `names=["*.apps"]`)
+	}
+	f.options.AutoMigrate = Selection{"*": true, "*.apps": false, "*.example.com": false}
+	if said() > 0 {
+		t.Error("names were compared before an API server was read")
+	}
+	f.observations.see(seen())
+	f.observations.looks = map[migrationv1alpha1.EvidenceSource]time.Time{
+		migrationv1alpha1.EvidenceFromServerDiscovery: start,
+	}
+	for range 2 {
+		if got := said(); got != 1 {
+			t.Errorf("the name that matches nothing was logged %d times, want 1", got)
+		}
 	}
 }
 
