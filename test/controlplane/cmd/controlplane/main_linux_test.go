@@ -21,6 +21,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -174,6 +175,7 @@ func TestTwoServersAreReachedFromOutside(t *testing.T) {
 			t.Errorf("%s has entries of %v", v.Name, sets.List(servers))
 		}
 	}
+	c.tellsHowToRunPrograms(t)
 
 	if err := c.cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
@@ -184,6 +186,35 @@ func TestTwoServersAreReachedFromOutside(t *testing.T) {
 	dir := regexp.MustCompile(`Logs are in (.+)/logs\.`).FindStringSubmatch(c.out.String())[1]
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("its folder %s is still there: %v", dir, err)
+	}
+}
+
+// tellsHowToRunPrograms wants commands that work on the host of a server.
+func (c *command) tellsHowToRunPrograms(t *testing.T) {
+	t.Helper()
+	said := regexp.MustCompile(
+		`  nsenter (--target \d+ --net --uts) .*/svm-controller-manager --kubeconfig=(.+)\n` +
+			`  nsenter .*/kubectl-svm verify --etcd-endpoints=http://(.+):`).FindStringSubmatch(c.out.String())
+	if said == nil {
+		t.Fatalf("the command does not tell how to run a manager:\n%s", c.out)
+	}
+	manager, err := clientcmd.BuildConfigFromFlags("", said[2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, _, err := net.SplitHostPort(strings.TrimPrefix(manager.Host, "https://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	enter := strings.Fields(said[1])
+	if os.Getuid() != 0 {
+		enter = append(enter, "--user", "--preserve-credentials")
+	}
+	for _, address := range []string{server, said[3]} {
+		out, err := exec.Command("nsenter", append(enter, "ip", "route", "get", address)...).CombinedOutput()
+		if err != nil {
+			t.Errorf("there is no way to %s: %v: %s", address, err, out)
+		}
 	}
 }
 

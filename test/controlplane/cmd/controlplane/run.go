@@ -35,6 +35,9 @@ const (
 	adminGroup = "system:masters"
 )
 
+// managerUser is the user that the roles and the fence in build/manifests/overlays/static-pod are for.
+const managerUser = "system:svm-controller-manager"
+
 // run brings the control plane up, tells how to use it, and waits to be interrupted.
 func run(ctx context.Context, o *options, out, errOut io.Writer) (err error) {
 	// Inside of the namespaces there is no Internet to build from.
@@ -114,8 +117,36 @@ The control plane is up at %s. In another terminal:
   export KUBECONFIG=%s
   %s
 
-Logs are in %s. Interrupt (Ctrl-C) to end it.
-`, config.Host, path, example, filepath.Join(cp.Dir(), "logs"))
+`, config.Host, path, example)
+	if err != nil {
+		return fmt.Errorf("printing: %w", err)
+	}
+	if err := describeInside(cp, o, out); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "\nLogs are in %s. Interrupt (Ctrl-C) to end it.\n", filepath.Join(cp.Dir(), "logs"))
+	if err != nil {
+		return fmt.Errorf("printing: %w", err)
+	}
+	return nil
+}
+
+// describeInside tells how to run what has to reach each API server, or etcd: on the host of a server, if there are
+// hosts.
+func describeInside(cp *controlplane.ControlPlane, o *options, out io.Writer) error {
+	kubeconfig := filepath.Join(cp.Dir(), "svm-controller-manager.kubeconfig")
+	if err := cp.WriteKubeconfig(kubeconfig, cp.Config(managerUser)); err != nil {
+		return err
+	}
+	enter := ""
+	if o.servers > 1 {
+		enter = fmt.Sprintf("nsenter --target %d --net --uts ", cp.Servers()[0].Process().Pid())
+	}
+	_, err := fmt.Fprintf(out, `To run a manager (first see test/controlplane/README.md), and to count what etcd has:
+
+  %[1]s_output/bin/svm-controller-manager --kubeconfig=%[2]s
+  %[1]s_output/bin/kubectl-svm verify --etcd-endpoints=%[3]s
+`, enter, kubeconfig, cp.Etcd().URL())
 	if err != nil {
 		return fmt.Errorf("printing: %w", err)
 	}
