@@ -20,6 +20,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
@@ -68,6 +69,19 @@ func (o *Options) ApplyLogs() error {
 		return utilerrors.NewAggregate(nameFlags(all.Errors()))
 	}
 	return err
+}
+
+// validatePort checks in the place of the library, which says of a wrong port that 0 is wrong too, and takes a negative
+// number of streams for its default.
+func (o *Options) validatePort() []error {
+	var errs []error
+	if port := o.SecureServing.BindPort; port < 0 || port > math.MaxUint16 {
+		errs = append(errs, fmt.Errorf("--secure-port must be from 0 to %d, got %d; 0 turns it off", math.MaxUint16, port))
+	}
+	if streams := o.SecureServing.HTTP2MaxStreamsPerConnection; streams < 0 {
+		errs = append(errs, fmt.Errorf("--http2-max-streams-per-connection must not be negative, got %d", streams))
+	}
+	return errs
 }
 
 // validateServing checks what libraries check when they open the port, because they would name no flag.

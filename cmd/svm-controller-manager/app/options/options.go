@@ -209,7 +209,7 @@ func (o *Options) Validate() error {
 		o.validateControllers(),
 		o.validateElection(),
 		o.validateConnection(),
-		o.SecureServing.Validate(),
+		o.validatePort(),
 		o.Authentication.Validate(),
 		o.Authorization.Validate(),
 		o.validateServing(),
@@ -224,6 +224,9 @@ func (o *Options) Validate() error {
 		{"controller-shutdown-timeout", o.ShutdownTimeout},
 		{"controller-start-interval", o.Generic.ControllerStartInterval.Duration},
 		{"min-resync-period", o.Generic.MinResyncPeriod.Duration}, // Informers would resync without a pause.
+		{"authentication-token-webhook-cache-ttl", o.Authentication.CacheTTL},
+		{"authorization-webhook-cache-authorized-ttl", o.Authorization.AllowCacheTTL},
+		{"authorization-webhook-cache-unauthorized-ttl", o.Authorization.DenyCacheTTL},
 	} {
 		if duration.value < 0 {
 			errs = append(errs, fmt.Errorf("--%s must not be negative, got %v", duration.flag, duration.value))

@@ -132,6 +132,18 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			args: []string{"--min-resync-period=-1s"},
 			want: []string{"--min-resync-period must not be negative"},
 		},
+		"negative times of caches": {
+			args: []string{"--authentication-token-webhook-cache-ttl=-1s", "--authorization-webhook-cache-authorized-ttl=-1s",
+				"--authorization-webhook-cache-unauthorized-ttl=-1s"},
+			want: []string{"--authentication-token-webhook-cache-ttl must not be negative",
+				"--authorization-webhook-cache-authorized-ttl must not be negative",
+				"--authorization-webhook-cache-unauthorized-ttl must not be negative"},
+		},
+		"a port that is none": {
+			args: []string{"--secure-port=99999", "--http2-max-streams-per-connection=-1"},
+			want: []string{"[--secure-port must be from 0 to 65535, got 99999; 0 turns it off, " +
+				"--http2-max-streams-per-connection must not be negative, got -1]"},
+		},
 		"a lease without a name": {
 			args: []string{"--leader-elect-resource-name="},
 			want: []string{"--leader-elect-resource-name and --leader-elect-resource-namespace must not be empty"},
