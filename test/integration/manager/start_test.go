@@ -255,7 +255,7 @@ func testWrongFlags(t *testing.T, cp *controlplane.ControlPlane) {
 		},
 		"nothing selected": {
 			args:  []string{"--controllers=-storageversiongc"},
-			wants: []string{"nothing to run: --controllers and --feature-gates leave no controller"},
+			wants: []string{`"-storageversiongc" leaves no controller: write "*,-storageversiongc" to run all others`},
 		},
 		"gated off": {
 			args: []string{"--feature-gates=StorageVersionGarbageCollector=false," +

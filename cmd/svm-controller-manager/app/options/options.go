@@ -31,6 +31,7 @@ import (
 	"github.com/spf13/pflag"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	apiserver "k8s.io/apiserver/pkg/server"
@@ -185,7 +186,8 @@ func (o *Options) Flags() *cliflag.NamedFlagSets {
 // describeLibraryFlags corrects the help of flags that work differently here than the library says.
 func describeLibraryFlags(fss *cliflag.NamedFlagSets) {
 	fss.FlagSet("generic").Lookup("kube-api-content-type").Usage =
-		"Content type of requests sent to the API server. If it is empty, each client chooses."
+		"Content type of requests sent to the API server: application/json or application/vnd.kubernetes.protobuf. " +
+			"If it is empty, each client chooses."
 	fss.FlagSet("generic").Lookup("controller-start-interval").Usage =
 		"Each controller starts a random time of one to two intervals after the process became leader."
 	authentication := fss.FlagSet("authentication")
@@ -238,7 +240,8 @@ func (o *Options) Validate() error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// validateControllers lists the known names after a wrong one. The library says only that a name is wrong.
+// validateControllers lists the known names after a wrong one. The library says only that a name is wrong. It also
+// refuses a list that only leaves something out, because such a list selects nothing.
 func (o *Options) validateControllers() []error {
 	aliases := slices.Sorted(maps.Keys(o.controllers.Aliases))
 	for _, item := range o.Generic.Controllers {
@@ -248,13 +251,22 @@ func (o *Options) validateControllers() []error {
 				o.controllers.Names, aliases)}
 		}
 	}
+	selects := func(item string) bool { return !strings.HasPrefix(item, "-") }
+	if list := o.Generic.Controllers; len(list) > 0 && !slices.ContainsFunc(list, selects) {
+		return []error{fmt.Errorf("--controllers: %q leaves no controller: write %q to run all others",
+			strings.Join(list, ","), "*,"+strings.Join(list, ","))}
+	}
 	return nil
 }
 
-// validateConnection checks how often clients may send requests. A client would name no flag.
+// validateConnection checks what clients need. A client would name no flag.
 func (o *Options) validateConnection() []error {
 	var errs []error
 	connection := o.Generic.ClientConnection
+	types := []string{"", runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} // Clients cannot watch with any other.
+	if !slices.Contains(types, connection.ContentType) {
+		errs = append(errs, fmt.Errorf("--kube-api-content-type must be one of %q, got %q", types, connection.ContentType))
+	}
 	if math.IsNaN(float64(connection.QPS)) {
 		errs = append(errs, errors.New("--kube-api-qps must be a number"))
 	}

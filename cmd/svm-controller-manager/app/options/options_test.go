@@ -90,6 +90,14 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			args: []string{"--controllers=*,-*"},
 			want: []string{`--controllers: the known controllers are ["a-controller" "b-controller"], with the aliases ["a"]`},
 		},
+		"controllers that are only left out": {
+			args: []string{"--controllers=-a,-b-controller"},
+			want: []string{`--controllers: "-a,-b-controller" leaves no controller: write "*,-a,-b-controller" to run all `},
+		},
+		"an encoding that clients do not have": {
+			args: []string{"--kube-api-content-type=xml"},
+			want: []string{`--kube-api-content-type must be one of ["" "application/json" "application/vnd.`, `got "xml"`},
+		},
 		"no requests at once": {
 			args: []string{"--kube-api-burst=0"},
 			want: []string{"--kube-api-burst must be positive while --kube-api-qps is, got 0"},
