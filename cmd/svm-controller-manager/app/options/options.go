@@ -40,7 +40,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/cli/globalflag"
 	"k8s.io/component-base/logs"
@@ -276,40 +275,13 @@ func (o *Options) validateConnection() []error {
 	return errs
 }
 
-func (o *Options) validateElection() []error {
-	election := o.Generic.LeaderElection
-	if !election.LeaderElect {
-		return nil
-	}
-	var errs []error
-	lease, deadline := election.LeaseDuration.Duration, election.RenewDeadline.Duration
-	period := election.RetryPeriod.Duration
-	if election.ResourceName == "" || election.ResourceNamespace == "" {
-		errs = append(errs, errors.New("--leader-elect-resource-name and --leader-elect-resource-namespace must not "+
-			"be empty: without both there is no lease, and the process would stand by forever"))
-	}
-	if election.ResourceLock != resourcelock.LeasesResourceLock { // The library does not name the flag.
-		errs = append(errs, fmt.Errorf("--leader-elect-resource-lock must be %q, got %q",
-			resourcelock.LeasesResourceLock, election.ResourceLock))
-	}
-	// The lease object holds whole seconds, and other candidates go by it.
-	if lease.Truncate(time.Second) <= deadline {
-		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration (%v), in whole seconds, "+
-			"must be longer than --leader-elect-renew-deadline (%v)", lease, deadline))
-	}
-	if period <= 0 || deadline <= 2*period {
-		errs = append(errs, fmt.Errorf("--leader-elect-renew-deadline (%v) must be longer than twice "+
-			"--leader-elect-retry-period (%v), which must be positive", deadline, period))
-	}
-	return errs
-}
-
 // Config checks the options and makes a Config of them. It sends nothing over the network, so it does not matter
 // whether the API server is up.
 func (o *Options) Config() (*Config, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
+	warnOfOtherLease(o.Generic.LeaderElection)
 	loopback := []net.IP{net.IPv4(127, 0, 0, 1)}
 	if err := o.SecureServing.MaybeDefaultWithSelfSignedCerts("localhost", nil, loopback); err != nil {
 		return nil, fmt.Errorf("--cert-dir: making a self-signed serving certificate: %w", err)

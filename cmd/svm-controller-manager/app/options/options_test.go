@@ -24,6 +24,8 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
 )
 
 const kubeconfig = `apiVersion: v1
@@ -160,6 +162,11 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			args: []string{"--leader-elect-resource-namespace="},
 			want: []string{"--leader-elect-resource-name and --leader-elect-resource-namespace must not be empty"},
 		},
+		"names of a lease that no API server takes": {
+			args: []string{"--leader-elect-resource-name=A_", "--leader-elect-resource-namespace=a.b"},
+			want: []string{`--leader-elect-resource-name must be a valid name, got "A_": `,
+				`--leader-elect-resource-namespace must be a valid name, got "a.b": `},
+		},
 		"a wrong flag of a controller": {
 			args: []string{"--a-count=0"},
 			want: []string{errCount.Error()},
@@ -245,6 +252,32 @@ func TestNoCredentialsAtAll(t *testing.T) {
 	_, err := o.Config()
 	if err == nil || !strings.Contains(err.Error(), "--kubeconfig is needed") {
 		t.Errorf("got %v, want an error that asks for --kubeconfig", err)
+	}
+}
+
+func TestOtherLeaseIsTold(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args []string
+		want int
+	}{
+		"the default":      {},
+		"another name":     {[]string{"--leader-elect-resource-name=x"}, 1},
+		"another place":    {[]string{"--leader-elect-resource-namespace=x"}, 1},
+		"without election": {[]string{"--leader-elect-resource-name=x", "--leader-elect=false"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+			t.Cleanup(klog.CaptureState().Restore)
+			klog.SetLogger(logger)
+			o, _ := parse(t, tc.args...)
+			if _, err := o.Config(); err != nil {
+				t.Fatal(err)
+			}
+			log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
+			if got := strings.Count(log, "--leader-elect-resource-name or"); got != tc.want {
+				t.Errorf("the log says %d times what another lease needs, want %d:\n%s", got, tc.want, log)
+			}
+		})
 	}
 }
 
