@@ -42,6 +42,7 @@ func serve(ctx context.Context, c *options.Config, health *health) (<-chan struc
 	}
 	liveness := controllerhealthz.NewMutableHealthzHandler(health.liveness()...)
 	mux := genericcontrollermanager.NewBaseHandler(&c.Generic.Debugging, liveness)
+	mux.Unregister("/configz") // It would be empty: this manager has no configuration file.
 	healthz.InstallLivezHandler(mux, health.liveness()...)
 	healthz.InstallReadyzHandler(mux, health.readiness()...)
 	slis.SLIMetricsWithReset{}.Install(mux)
