@@ -243,8 +243,8 @@ func (m *manager) checkNeeds(ctx context.Context) {
 			go func() {
 				defer utilruntime.HandleCrashWithContext(ctx)
 				logger := klog.FromContext(ctx).WithName(d.Name)
-				// The error says that ctx has ended.
-				_ = waitForNeed(klog.NewContext(ctx, logger), m.config.Client.Discovery(), need, m.health.served[checkName(d, need)])
+				client, isServed := m.config.Client.Discovery(), m.health.served[checkName(d, need)]
+				_ = waitForNeed(klog.NewContext(ctx, logger), client, need, isServed) // The error says that ctx has ended.
 			}()
 		}
 	}

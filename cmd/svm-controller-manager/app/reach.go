@@ -66,8 +66,8 @@ func waitForAPIServer(ctx context.Context, client kubernetes.Interface, host str
 	})
 }
 
-// waitForNeed returns when the API server serves the resource as it is needed, or with an error when ctx ends. It stores
-// what each answer says in isServed.
+// waitForNeed returns when the API server serves the resource as it is needed, or with an error when ctx ends. It
+// stores what each answer says in isServed.
 func waitForNeed(
 	ctx context.Context, client discovery.DiscoveryInterfaceWithContext, need Need, isServed *atomic.Bool,
 ) error {

@@ -78,6 +78,7 @@ func warnOfOtherLease(election componentbaseconfig.LeaderElectionConfiguration) 
 	}
 	klog.Background().Info("The manifests allow this manager to lead with the default lease only. With another "+
 		"--leader-elect-resource-name or --leader-elect-resource-namespace, change the roles, the fence and the FlowSchema "+
-		"of the election. Without the permission it never leads", "lease", klog.KRef(election.ResourceNamespace, election.ResourceName),
+		"of the election. Without the permission it never leads",
+		"lease", klog.KRef(election.ResourceNamespace, election.ResourceName),
 		"default", klog.KRef(metav1.NamespaceSystem, names.Manager))
 }
