@@ -33,6 +33,7 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+	"sigs.k8s.io/svm-controller-manager/pkg/releases"
 )
 
 // Attention says who has to do something about a resource.
@@ -50,6 +51,11 @@ const (
 // ReasonNotObserved is the reason of a resource without a StorageState, or with one that another controller has
 // written.
 const ReasonNotObserved = "NotObserved"
+
+// WhyNotWritten says why StorageStates are missing although a manager leads.
+const WhyNotWritten = "Its log says why: mostly it reaches none of the API servers, whose addresses are those of " +
+	"\"kubectl get endpointslices -n default -l kubernetes.io/service-name=kubernetes\". Or a webhook refuses " +
+	"StorageStates, or its --controllers lack the trigger."
 
 // ReasonNotConfirmed is the reason of a StorageState that was safe, and that the trigger has not confirmed of late.
 const ReasonNotConfirmed = "NotConfirmed"
@@ -105,10 +111,12 @@ func (m *Migration) Ended() bool {
 
 // Resources assesses resources, those that need a person first, then those that run, then those
 // that take time.
-func Resources(cluster *cli.Cluster, resources []schema.GroupResource, now time.Time) []Resource {
+func Resources(
+	cluster *cli.Cluster, resources []schema.GroupResource, manager Manager, now time.Time,
+) []Resource {
 	assessed, all := make([]Resource, 0, len(resources)), newIndex(cluster)
 	for _, resource := range resources {
-		assessed = append(assessed, assess(all, resource, now))
+		assessed = append(assessed, assess(all, resource, manager, now))
 	}
 	order := []Attention{Act, Wait, None}
 	slices.SortStableFunc(assessed, func(a, b Resource) int {
@@ -154,7 +162,7 @@ func newIndex(cluster *cli.Cluster) *index {
 	return all
 }
 
-func assess(all *index, resource schema.GroupResource, now time.Time) Resource {
+func assess(all *index, resource schema.GroupResource, manager Manager, now time.Time) Resource {
 	r := Resource{
 		GroupResource: resource, Name: resource.String(), Attention: Wait, Stored: []string{migrationv1alpha1.Unknown},
 		Written: migrationv1alpha1.Unknown, State: all.states[resource],
@@ -177,6 +185,10 @@ func assess(all *index, resource schema.GroupResource, now time.Time) Resource {
 		r.Reason, r.Message = ReasonNotObserved, "The trigger has not written a StorageState of the resource yet."
 		r.Next = "the trigger records it"
 		r.Migration = Describe(latest(all, resource, nil))
+		if manager.Established && releases.BuiltIn(resource.Group) { // A custom resource may be new.
+			r.Message = "The manager that leads has not written a StorageState of the resource. " + WhyNotWritten
+			r.awaitPerson("the manager does not record it", "")
+		}
 		return r
 	}
 	status := &r.State.Status

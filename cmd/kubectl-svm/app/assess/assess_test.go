@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -130,7 +131,7 @@ func TestWhatHappensNext(t *testing.T) {
 				m.Spec.Resource.Resource = "widgets"
 				cluster.Migrations = []migration{m}
 			}
-			r := Resources(cluster, []schema.GroupResource{{Resource: "widgets"}}, now)[0]
+			r := Resources(cluster, []schema.GroupResource{{Resource: "widgets"}}, Manager{}, now)[0]
 			command := strings.Join(Commands([]*Resource{&r}, nil), "; ")
 			if r.Safe || r.Attention != test.attention || r.Reason != test.want || r.Next != test.next ||
 				command != test.command {
@@ -175,7 +176,7 @@ func TestUnstored(t *testing.T) {
 	cluster.Catalog.Add(widgets)
 	found := cluster.Catalog.Find(widgets)
 	found.Unstored, found.Versions = true, []string{"v1"}
-	r := Resources(cluster, []schema.GroupResource{widgets}, time.Now())[0]
+	r := Resources(cluster, []schema.GroupResource{widgets}, Manager{}, time.Now())[0]
 	if r.Safe || r.Attention != Act || r.Reason != ReasonNotObserved || r.Next != "nothing is recorded" {
 		t.Errorf("got %+v", r)
 	}
@@ -187,9 +188,44 @@ func TestGone(t *testing.T) {
 	cluster := &cli.Cluster{Catalog: &cli.Catalog{}}
 	cluster.Catalog.Add(widgets)
 	cluster.Catalog.Find(widgets).Unstored = true
-	r := Resources(cluster, []schema.GroupResource{widgets}, time.Now())[0]
+	r := Resources(cluster, []schema.GroupResource{widgets}, Manager{}, time.Now())[0]
 	if r.Safe || r.Attention != Act || r.Reason != "NotServed" || r.Next != "no server serves it" || r.Verb != "" {
 		t.Errorf("got %+v", r)
+	}
+}
+
+// TestNotWritten has resources without a StorageState. Only a manager that leads for long is the cause.
+func TestNotWritten(t *testing.T) {
+	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	for _, test := range []struct {
+		name      string
+		resource  schema.GroupResource
+		leads     time.Duration // zero means that no manager does
+		attention Attention
+		says      string
+	}{
+		{"no manager", schema.GroupResource{Resource: "secrets"}, 0, Wait, "The trigger has not written"},
+		{"a manager has just started", schema.GroupResource{Resource: "secrets"}, time.Minute, Wait,
+			"The trigger has not written"},
+		{"the manager writes nothing", schema.GroupResource{Resource: "secrets"}, time.Hour, Act,
+			"The manager that leads has not written a StorageState of the resource. Its log says why"},
+		{"a new definition", schema.GroupResource{Group: "example.com", Resource: "widgets"}, time.Hour, Wait,
+			"The trigger has not written"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			manager := Manager{}
+			if test.leads > 0 {
+				manager = ManagerOf(&coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
+					HolderIdentity: ptr.To("cp-1"), RenewTime: &metav1.MicroTime{Time: now},
+					AcquireTime: &metav1.MicroTime{Time: now.Add(-test.leads)},
+				}}, nil, nil, now)
+			}
+			cluster := &cli.Cluster{Catalog: &cli.Catalog{}}
+			r := Resources(cluster, []schema.GroupResource{test.resource}, manager, now)[0]
+			if r.Attention != test.attention || r.Reason != ReasonNotObserved || !strings.HasPrefix(r.Message, test.says) {
+				t.Errorf("got %+v", r)
+			}
+		})
 	}
 }
 

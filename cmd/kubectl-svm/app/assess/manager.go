@@ -38,6 +38,8 @@ const (
 	clockTolerance = time.Minute
 	// longestSilence is how long the trigger writes nothing when nothing changes: an hour, and some time for a restart.
 	longestSilence = 65 * time.Minute
+	// firstRecords is how long a new leader may take to write the first StorageStates.
+	firstRecords = 2 * time.Minute
 )
 
 // Manager is whether a manager runs.
@@ -46,6 +48,8 @@ type Manager struct {
 	Running bool `json:"running"`
 	// ObservesOnly is whether the leader runs no migrator, so that no migration begins.
 	ObservesOnly bool `json:"observesOnly,omitempty"`
+	// Established is whether one has led for so long that it should have written the StorageStates of built-in resources.
+	Established bool `json:"-"`
 	// Help is what to do if it is not known whether one runs, else empty.
 	Help string `json:"-"`
 	// Message says whether a manager runs, and why.
@@ -113,7 +117,11 @@ func ManagerOf(
 	if silent > term {
 		message += fmt.Sprintf(" It renewed the lease %s ago, so it may have ended.", duration.HumanDuration(silent))
 	}
-	return Manager{Running: true, ObservesOnly: state == "", Message: message, Fence: fences[fence.State(state)]}
+	acquired := lease.Spec.AcquireTime
+	return Manager{
+		Running: true, ObservesOnly: state == "", Message: message, Fence: fences[fence.State(state)],
+		Established: acquired != nil && now.Sub(acquired.Time) > firstRecords,
+	}
 }
 
 // managerByStates concludes from when StorageStates were written last.

@@ -112,7 +112,7 @@ func (o *Options) Run(ctx context.Context) error {
 	now := o.Clock.Now()
 	lease, err := o.Clients.Lease(ctx, o.ManagerLease)
 	manager := assess.ManagerOf(lease, err, cluster.States, now)
-	plan := newPlan(assess.Resources(cluster, resources, now), len(o.Names) > 0, manager)
+	plan := newPlan(assess.Resources(cluster, resources, manager, now), len(o.Names) > 0, manager)
 	unknown := o.Unlisted(cluster.Catalog)
 	unknown = errors.Join(unknown, cluster.DefinitionsUnread)
 	if unknown != nil {

@@ -113,18 +113,25 @@ func (fs *Findings) aboutMissing(in Snapshot) {
 	if in.Unknown != "" {
 		fs.add(Warning, CodeNoStorageState, "", "it is not known whether each resource has a StorageState: %s", in.Unknown)
 	}
-	const help = "so it is not known what is stored. Run svm-controller-manager, or count the objects with kubectl svm " +
-		"verify"
+	help := "so it is not known what is stored. Run svm-controller-manager, or count the objects with kubectl svm verify"
+	switch {
+	case in.Manager.Established:
+		help = "so it is not known what is stored. The manager that leads has not written them. If a definition is new, run " +
+			"the command again in a minute. " + assess.WhyNotWritten
+	case in.Manager.Running:
+		help = "so it is not known what is stored. A manager runs, and writes them within two minutes after its start: " +
+			"run the command again, and look at its log if this stays"
+	}
 	switch n := len(in.Missing); {
 	case in.APIProblem != "":
 	case len(in.States) == 0:
-		fs.add(Error, CodeNoStorageState, "", "there are no StorageStates, "+help)
+		fs.add(Error, CodeNoStorageState, "", "there are no StorageStates, %s", help)
 	case n > 0:
 		names := strings.Join(in.Missing[:min(n, mostNames)], ", ")
 		if n > mostNames {
 			names += fmt.Sprintf(" and %d more", n-mostNames)
 		}
-		fs.add(Error, CodeNoStorageState, "", "there is no StorageState of %s, "+help, names)
+		fs.add(Error, CodeNoStorageState, "", "there is no StorageState of %s, %s", names, help)
 	}
 }
 

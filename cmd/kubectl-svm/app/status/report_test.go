@@ -68,7 +68,8 @@ func TestNames(t *testing.T) {
 	unread := &Report{Summary: "The next release cannot read it.", Resources: []assess.Resource{{Safe: true}}}
 	unread.Manager = leads
 	resources := func(manager assess.Manager) *Report {
-		return newReport(in, assess.Resources(in, []schema.GroupResource{in.States[0].GroupResource()}, now), manager, nil)
+		bolts := []schema.GroupResource{in.States[0].GroupResource()}
+		return newReport(in, assess.Resources(in, bolts, manager, now), manager, nil)
 	}
 	for name, test := range map[string]struct {
 		report   *Report
@@ -109,7 +110,7 @@ func TestWhatMakesTheAnswerUnknown(t *testing.T) {
 		t.Errorf("a group is unknown, and the answer is %+v", r)
 	}
 	cluster := &cli.Cluster{Catalog: &cli.Catalog{}}
-	unobserved := assess.Resources(cluster, []schema.GroupResource{{Resource: "secrets"}}, now)
+	unobserved := assess.Resources(cluster, []schema.GroupResource{{Resource: "secrets"}}, leads, now)
 	r := newReport(cluster, unobserved, leads, nil)
 	if r.Safe || r.Resources[0].Reason != assess.ReasonNotObserved {
 		t.Errorf("nobody has looked at secrets, and the answer is %+v", r)

@@ -132,7 +132,7 @@ func (o *Options) report(ctx context.Context, cluster *cli.Cluster, resources []
 	now := o.Clock.Now()
 	lease, err := o.Clients.Lease(ctx, o.ManagerLease)
 	manager := assess.ManagerOf(lease, err, cluster.States, now)
-	report := newReport(cluster, assess.Resources(cluster, resources, now), manager, o.Unlisted(cluster.Catalog))
+	report := newReport(cluster, assess.Resources(cluster, resources, manager, now), manager, o.Unlisted(cluster.Catalog))
 	if report.Safe {
 		report.askNextRelease(ctx, o.Clients.Discovery)
 	}

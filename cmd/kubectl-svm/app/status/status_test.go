@@ -94,7 +94,7 @@ func screen(t *testing.T, cluster *cli.Cluster, manager assess.Manager, o *Optio
 	for i := range cluster.States {
 		resources = append(resources, cluster.States[i].GroupResource())
 	}
-	report := newReport(cluster, assess.Resources(cluster, resources, now), manager, nil)
+	report := newReport(cluster, assess.Resources(cluster, resources, manager, now), manager, nil)
 	o.print(report)
 	return out.String()
 }
