@@ -109,6 +109,11 @@ func (m *Migration) Ended() bool {
 	return m.State == migrationv1alpha1.MigrationSucceeded || m.State == migrationv1alpha1.MigrationFailed
 }
 
+// Failing reports whether the requests of the migration fail. Its message has the last answer.
+func (m *Migration) Failing() bool {
+	return m != nil && cli.Failing(migrationv1alpha1.MigrationCondition{Reason: m.Reason})
+}
+
 // Resources assesses resources, those that need a person first, then those that run, then those
 // that take time.
 func Resources(

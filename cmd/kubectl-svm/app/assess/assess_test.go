@@ -257,7 +257,7 @@ func TestProgress(t *testing.T) {
 	whole := running
 	whole.PercentComplete, whole.EstimatedTotal = ptr.To[int32](100), ptr.To[int64](1234567)
 	whole.ObjectsPerMinute, whole.Denied, whole.Reason = ptr.To[int64](1000), 2, "RetryingTransientErrors"
-	whole.EstimatedCompletionTime = &metav1.Time{Time: now}
+	whole.EstimatedCompletionTime, whole.Message = &metav1.Time{Time: now}, "A webhook is away."
 	for want, m := range map[string]Migration{
 		"":              {State: migrationv1alpha1.MigrationWaiting},
 		"running":       running,
@@ -266,6 +266,12 @@ func TestProgress(t *testing.T) {
 	} {
 		if got := m.Progress(now); got != want {
 			t.Errorf("got %q, want %q", got, want)
+		}
+		if m.Failing() {
+			want += ": A webhook is away."
+		}
+		if got := m.News(now); got != want {
+			t.Errorf("got the news %q, want %q", got, want)
 		}
 	}
 }

@@ -107,6 +107,9 @@ func FormatUntil(now, then time.Time) string {
 // concludeRunning is about a migration that has begun.
 func (r *Resource) concludeRunning(now time.Time) {
 	m := r.Migration
+	if m.Failing() {
+		r.Message = m.Message
+	}
 	switch {
 	case r.Reason == migrationv1alpha1.StateReasonMigrationRunning && (m == nil || m.Ended()):
 		r.Next = "the trigger updates the StorageState" // The migration has ended since the trigger wrote the StorageState.
@@ -114,7 +117,6 @@ func (r *Resource) concludeRunning(now time.Time) {
 		r.concludeQueued()
 	case m.Reason == migrationv1alpha1.MigrationReasonNoProgress:
 		r.awaitPerson("the migration makes no progress", "")
-		r.Message = m.Message
 	case m.EstimatedCompletionTime == nil:
 		r.Next = "the migration runs"
 	default:

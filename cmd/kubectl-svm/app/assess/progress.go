@@ -47,6 +47,15 @@ func (m *Migration) Waits() bool {
 	return m != nil && m.State == migrationv1alpha1.MigrationWaiting && m.Reason != migrationv1alpha1.MigrationReasonQueued
 }
 
+// News is Progress, and what is wrong if requests fail.
+func (m *Migration) News(now time.Time) string {
+	news := m.Progress(now)
+	if news != "" && m.Failing() {
+		news += ": " + m.Message
+	}
+	return news
+}
+
 // Progress is how far the migration is, in one line: a bar, a rate and the end. It is empty if it does not run, or if
 // there is none.
 func (m *Migration) Progress(now time.Time) string {

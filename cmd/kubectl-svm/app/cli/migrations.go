@@ -45,6 +45,12 @@ func CurrentCondition(m *migrationv1alpha1.StorageVersionMigration) migrationv1a
 	return migrationv1alpha1.MigrationCondition{Type: Pending}
 }
 
+// Failing reports whether a migration has this condition because its requests fail. The message has the last answer.
+func Failing(condition migrationv1alpha1.MigrationCondition) bool {
+	return condition.Reason == migrationv1alpha1.MigrationReasonNoProgress ||
+		condition.Reason == migrationv1alpha1.MigrationReasonRetrying
+}
+
 // NewestFirst sorts migrations by the time of their creation.
 func NewestFirst(migrations []migrationv1alpha1.StorageVersionMigration) {
 	slices.SortStableFunc(migrations, func(a, b migrationv1alpha1.StorageVersionMigration) int {

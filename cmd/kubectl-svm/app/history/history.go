@@ -102,6 +102,14 @@ func (o *Options) print(migrations []migrationv1alpha1.StorageVersionMigration) 
 		rows = append(rows, o.row(&migrations[i]))
 	}
 	o.Output.PrintTable(o.Env, columns, rows)
+	if o.Output.Format == cli.Wide {
+		return // The table has the messages.
+	}
+	for i := range migrations {
+		if state := cli.CurrentCondition(&migrations[i]); cli.Failing(state) {
+			fmt.Fprintf(o.Out, "\n%s: %s\n", migrations[i].Name, o.Paint(cli.Plain, state.Message))
+		}
+	}
 }
 
 func (o *Options) row(m *migrationv1alpha1.StorageVersionMigration) cli.Row {

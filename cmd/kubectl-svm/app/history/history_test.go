@@ -17,6 +17,7 @@ limitations under the License.
 package history
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -68,6 +69,17 @@ widgets-1   widgets.example.com   example.com/v2   Succeeded   AllObjectsMigrate
 	o.print(migrations)
 	if got := out.String(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+
+	out.Reset()
+	o.Output.Format = ""
+	stuck := unseen
+	stuck.Status.Conditions = []migrationv1alpha1.MigrationCondition{
+		{Type: "Running", Status: "True", Reason: "RetryingTransientErrors", Message: "A webhook is away."},
+	}
+	o.print([]migrationv1alpha1.StorageVersionMigration{done, stuck})
+	if got := out.String(); !strings.HasSuffix(got, "\n\nsecrets-x: A webhook is away.\n") {
+		t.Errorf("got\n%s\nwant what is wrong at its end", got)
 	}
 
 	out.Reset()

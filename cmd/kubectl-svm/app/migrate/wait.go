@@ -155,7 +155,7 @@ func (w *waiting) report(m *migrationv1alpha1.StorageVersionMigration) (progress
 		return progress
 	}
 	w.reported[m.Name] = outline
-	news := progress
+	news := described.News(now)
 	if news == "" {
 		news = strings.TrimSpace(fmt.Sprintf("%s %s %s", described.State, described.Reason, described.Message))
 	}

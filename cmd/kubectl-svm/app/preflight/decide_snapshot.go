@@ -28,6 +28,7 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
@@ -116,8 +117,8 @@ func (fs *Findings) aboutMissing(in Snapshot) {
 	help := "so it is not known what is stored. Run svm-controller-manager, or count the objects with kubectl svm verify"
 	switch {
 	case in.Manager.Established:
-		help = "so it is not known what is stored. The manager that leads has not written them. If a definition is new, run " +
-			"the command again in a minute. " + assess.WhyNotWritten
+		help = "so it is not known what is stored. The manager that leads has not written them. If a definition is new, " +
+			"run the command again in a minute. " + assess.WhyNotWritten
 	case in.Manager.Running:
 		help = "so it is not known what is stored. A manager runs, and writes them within two minutes after its start: " +
 			"run the command again, and look at its log if this stays"
@@ -182,6 +183,7 @@ func (fs *Findings) aboutState(
 	if migrated != nil {
 		reason, message = migrated.Reason, migrated.Message
 	}
+	message = whatFails(state, message, migrations)
 	persisted := state.Status.PersistedStorageVersionHashes
 	unknown := len(persisted) == 0 || slices.Contains(persisted, migrationv1alpha1.Unknown)
 	switch reason {
@@ -204,6 +206,20 @@ func (fs *Findings) aboutState(
 		fs.add(Warning, CodeOldEncodings, state.Name, "objects may be stored as %s: %s",
 			strings.Join(state.Status.PersistedEncodingVersions, " and "), message)
 	}
+}
+
+// whatFails replaces a message by what is wrong with the migration of a resource, if its requests fail.
+func whatFails(
+	state *migrationv1alpha1.StorageState, message string, migrations []migrationv1alpha1.StorageVersionMigration,
+) string {
+	for i := range migrations {
+		m := &migrations[i]
+		if now := cli.CurrentCondition(m); m.GroupResource() == state.GroupResource() && cli.Failing(now) {
+			return fmt.Sprintf("requests of the migration %s fail, and are repeated (%s): %s", m.Name, now.Reason,
+				now.Message)
+		}
+	}
+	return message
 }
 
 // aboutFailure is about the last migration that failed. If it still exists, its own condition says why.

@@ -20,8 +20,35 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 )
+
+// TestWhatFails has a migration that cannot go on. The finding says why, as far as the migration has not ended.
+func TestWhatFails(t *testing.T) {
+	for reason, wants := range map[string]bool{"NoProgress": true, "RetryingTransientErrors": true, "Rewriting": false} {
+		m := migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "widgets-1"}}
+		m.Spec.Resource = migrationv1alpha1.GroupVersionResource{Group: "example.com", Resource: "widgets"}
+		m.Status.Conditions = []migrationv1alpha1.MigrationCondition{{
+			Type: migrationv1alpha1.MigrationRunning, Status: corev1.ConditionTrue, Reason: reason, Message: "No webhook.",
+		}}
+		for _, stored := range []string{"example.com/v1alpha1", migrationv1alpha1.Unknown} {
+			found := decideSnapshot(Snapshot{
+				Now: now, Manager: running, Migrations: []migrationv1alpha1.StorageVersionMigration{m},
+				States: []migrationv1alpha1.StorageState{with(state("Widget", "widgets.example.com", stored, "example.com/v1"),
+					agreed, notMigrated("MigrationRunning"))},
+			})
+			if len(found) != 1 || strings.HasSuffix(found[0].Message,
+				"requests of the migration widgets-1 fail, and are repeated ("+reason+"): No webhook.") != wants {
+				t.Errorf("%s: the findings are %+v", reason, found)
+			}
+		}
+	}
+}
 
 // TestWhoWritesWhatIsMissing advises to run a manager only if none runs.
 func TestWhoWritesWhatIsMissing(t *testing.T) {

@@ -188,8 +188,11 @@ func (o *Options) explain(report *Report) {
 func (o *Options) paragraphs(report *Report) (paragraphs [][]*assess.Resource) {
 	for i := range report.Resources {
 		r := &report.Resources[i]
-		if r.Safe || r.Attention != assess.Act && len(o.Names) == 0 {
-			break // Those that need a person come first, those that are safe last.
+		switch {
+		case r.Safe: // These come last.
+			return paragraphs
+		case r.Attention != assess.Act && len(o.Names) == 0 && !r.Migration.Failing():
+			continue
 		}
 		same := slices.IndexFunc(paragraphs, func(p []*assess.Resource) bool {
 			return p[0].Reason == r.Reason && sameHelp(p[0], r)

@@ -190,6 +190,24 @@ bolts.example.com    yes    v2       v2        yes      OnlyCurrentEncodingPersi
 	}
 }
 
+// TestWhatFails says why a migration does not go on, also if the manager may get over it without a person.
+func TestWhatFails(t *testing.T) {
+	cluster := &cli.Cluster{
+		States: []migrationv1alpha1.StorageState{
+			state(t, "anvils.example.com", "", "MigrationRunning", "", ""),
+			state(t, "bolts.example.com", "", "MigrationRunning", "It has begun.", ""),
+		},
+		Migrations: []migrationv1alpha1.StorageVersionMigration{
+			migration(t, "bolts-1", "bolts.example.com", `{conditions: [{type: Running, status: "True",
+				reason: RetryingTransientErrors, message: "A webhook is away."}]}`),
+		},
+	}
+	got := screen(t, cluster, leads, &Options{})
+	if !strings.Contains(got, "\n\nbolts.example.com: A webhook is away.\n\nThe") {
+		t.Errorf("got\n%s", got)
+	}
+}
+
 // TestWhoWorksOnIt has objects in an old version. Only if it is known that no manager runs nothing happens.
 func TestWhoWorksOnIt(t *testing.T) {
 	cluster := &cli.Cluster{States: []migrationv1alpha1.StorageState{

@@ -112,7 +112,7 @@ func (o *Options) reportChanges(reported map[string]string, report *Report, firs
 		if before, now := reported[r.Name], outline(r, o.Interactive); before != now {
 			reported[r.Name] = now
 			if !first {
-				o.Notef("%s %s: %s", o.Clock.Now().Format(time.TimeOnly), r.Name, describeChange(r, progress))
+				o.Notef("%s %s: %s", o.Clock.Now().Format(time.TimeOnly), r.Name, describeChange(r, r.Migration.News(o.Clock.Now())))
 			}
 		}
 	}
