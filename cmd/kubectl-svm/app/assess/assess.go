@@ -90,6 +90,8 @@ type Resource struct {
 	Migration *Migration `json:"migration,omitempty"`
 
 	State *migrationv1alpha1.StorageState `json:"-"`
+	// Gone is whether nothing is left but migrations that have ended, so that a person need not act either.
+	Gone bool `json:"-"`
 }
 
 // Migration is how far a migration is.
@@ -174,9 +176,11 @@ func assess(all *index, resource schema.GroupResource, manager Manager, now time
 	}
 	if r.State == nil && all.catalog.Gone(resource) {
 		r.Reason, r.Message = migrationv1alpha1.StateReasonNotServed, "The API server does not serve the resource, and only "+
-			"migrations that have ended name it: its CustomResourceDefinition was deleted, or the name is wrong."
+			"migrations that have ended name it: its CustomResourceDefinition was deleted, and its objects with it, or the "+
+			"name is wrong. Nothing is left to do."
 		r.Migration = Describe(latest(all, resource, nil))
-		r.awaitPerson("no server serves it", "")
+		r.awaitPerson("it is gone", "")
+		r.Gone = true
 		return r
 	}
 	if r.State == nil && all.catalog.Unstored(resource) {

@@ -189,7 +189,7 @@ func TestGone(t *testing.T) {
 	cluster.Catalog.Add(widgets)
 	cluster.Catalog.Find(widgets).Unstored = true
 	r := Resources(cluster, []schema.GroupResource{widgets}, Manager{}, time.Now())[0]
-	if r.Safe || r.Attention != Act || r.Reason != "NotServed" || r.Next != "no server serves it" || r.Verb != "" {
+	if r.Safe || r.Attention != Act || r.Reason != "NotServed" || !r.Gone || r.Next != "it is gone" || r.Verb != "" {
 		t.Errorf("got %+v", r)
 	}
 }

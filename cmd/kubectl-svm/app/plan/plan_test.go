@@ -141,6 +141,11 @@ What to do is in the messages of kubectl svm plan -o wide.
 			}
 		})
 	}
+	gone := resource("gone.example.com", assess.Act, "NotServed", "it is gone", "")
+	gone.Gone = true
+	if plan := newPlan([]assess.Resource{gone}, true, leads); !strings.Contains(advice(plan), "No action is needed.") {
+		t.Errorf("a resource that is gone has the plan %+v", plan)
+	}
 	done := resource("a.example.com", assess.None, "OnlyCurrentEncodingPersisted", "", "")
 	named := newPlan([]assess.Resource{done}, true, leads)
 	if len(named.Steps) != 1 || !strings.Contains(named.Steps[0].Action, "it is done") {

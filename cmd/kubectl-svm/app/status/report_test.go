@@ -178,7 +178,7 @@ func TestNextRelease(t *testing.T) {
 			if diff := cmp.Diff(test.next, r.NextRelease); diff != "" {
 				t.Errorf("the next release (-want +got):\n%s", diff)
 			}
-			if stuck := whyStuck(r); (stuck == "") != r.Safe {
+			if stuck := whyStuck(r, true); (stuck == "") != r.Safe {
 				t.Errorf("--watch says %q", stuck)
 			}
 		})
@@ -238,12 +238,12 @@ func TestWhyStuck(t *testing.T) {
 		"nobody migrates":                             {assess.Wait, observes, "until a manager runs the migrator"},
 		"the manager has died":                        {assess.Wait, assess.Manager{}, "until a manager runs: start"},
 		"nobody knows whether one runs":               {assess.Wait, notKnown, ""},
-		"an object is denied":                         {assess.Act, leads, "All resources that are left need your action."},
+		"an object is denied":                         {assess.Act, leads, "run: kubectl svm plan a"},
 		"all is safe":                                 {assess.None, leads, ""},
 		"all was safe, and the lease may not be read": {assess.None, notKnown, "To find out, ask an administrator."},
 	} {
 		r := newReport(&cli.Cluster{}, []assess.Resource{{Name: "a", Attention: test.attention}}, test.manager, nil)
-		if got := whyStuck(r); !strings.Contains(got, test.want) || (got == "") != (test.want == "") {
+		if got := whyStuck(r, false); !strings.Contains(got, test.want) || (got == "") != (test.want == "") {
 			t.Errorf("%s: got %q, want in it %q", name, got, test.want)
 		}
 	}

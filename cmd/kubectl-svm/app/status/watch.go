@@ -23,6 +23,9 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
@@ -35,31 +38,35 @@ const catalogInterval = 30 * time.Second
 // readTimeout bounds what --watch reads when it looks: an API server may accept requests and then say nothing.
 const readTimeout = 15 * time.Second
 
+// goneInterval is the same while a StorageState is missing that was there: the definition may have been deleted.
+const goneInterval = 5 * time.Second
+
 // watch prints changes until everything is safe.
 func (o *Options) watch(ctx context.Context, cluster *cli.Cluster, report *Report) error {
 	watched, err := o.Clients.Watch(ctx, cluster)
 	if err != nil {
 		return err
 	}
-	reported := map[string]string{}
+	reported, seen := map[string]string{}, newSightings(cluster)
 	o.reportChanges(reported, report, true)
-	asked := o.Clock.Now()
-	err = o.Follow(ctx, func() (safe bool, err error) {
+	asked, nothingLeft := o.Clock.Now(), false
+	err = o.Follow(ctx, func() (done bool, err error) {
 		reading, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
-		if now := o.Clock.Now(); now.Sub(asked) >= catalogInterval {
+		if now := o.Clock.Now(); now.Sub(asked) >= seen.askAfter(cluster) {
 			asked = now
 			o.Clients.Rediscover(reading, cluster)
+			cluster.Catalog.Add(seen.known.UnsortedList()...)
 			o.Clients.ReadDefinitions(reading, cluster)
 		}
 		watched.Update(cluster)
-		resources, err := o.Selected(cluster)
-		if err != nil { // The names were right at first.
-			return false, fmt.Errorf("resources were added or removed since the command began: %w", err)
+		resources, err := o.left(cluster, seen)
+		if nothingLeft = len(resources) == 0 && !o.WantsAll(); err != nil || nothingLeft {
+			return nothingLeft, err
 		}
 		looked := o.report(reading, cluster, resources)
 		if looked.Safe {
-			if looked, err = o.confirm(reading, cluster); err != nil {
+			if looked, err = o.confirm(reading, cluster, seen); err != nil {
 				return false, err
 			}
 		}
@@ -76,20 +83,73 @@ func (o *Options) watch(ctx context.Context, cluster *cli.Cluster, report *Repor
 			return cli.Timeout("timed out after %v. %s %s", o.Timeout, report.Summary, report.Manager.Message)
 		}
 		return cli.Timeout("timed out after %v. %s", o.Timeout, report.Summary)
-	case err != nil:
+	case err != nil || nothingLeft:
 		return err
 	}
 	o.conclude(report)
 	return nil
 }
 
+// sightings are the resources of which a StorageState was seen since the command began: those of which something may
+// be left, and those that are gone, because their definitions were deleted.
+type sightings struct {
+	known, gone sets.Set[schema.GroupResource]
+}
+
+func newSightings(cluster *cli.Cluster) *sightings {
+	seen := &sightings{known: sets.New[schema.GroupResource](), gone: sets.New[schema.GroupResource]()}
+	seen.update(cluster)
+	return seen
+}
+
+func (s *sightings) update(cluster *cli.Cluster) {
+	for i := range cluster.States {
+		resource := cluster.States[i].GroupResource()
+		s.known.Insert(resource)
+		s.gone.Delete(resource)
+	}
+}
+
+// askAfter is how long after the last time the command asks again what is served.
+func (s *sightings) askAfter(cluster *cli.Cluster) time.Duration {
+	present := sets.New[schema.GroupResource]()
+	for i := range cluster.States {
+		present.Insert(cluster.States[i].GroupResource())
+	}
+	if present.IsSuperset(s.known) {
+		return catalogInterval
+	}
+	return goneInterval
+}
+
+// left returns the resources that the person asked for, without those that are gone. It says once that one is.
+func (o *Options) left(cluster *cli.Cluster, seen *sightings) ([]schema.GroupResource, error) {
+	resources, err := o.Selected(cluster)
+	if err != nil { // The names were right at first.
+		return nil, fmt.Errorf("resources were added or removed since the command began: %w", err)
+	}
+	seen.update(cluster)
+	for resource := range seen.known {
+		if !cluster.Catalog.Gone(resource) {
+			continue
+		}
+		seen.known.Delete(resource)
+		seen.gone.Insert(resource)
+		if slices.Contains(resources, resource) {
+			o.Notef("%s %s: its CustomResourceDefinition was deleted, and its objects with it: nothing is left to do",
+				o.Clock.Now().Format(time.TimeOnly), resource)
+		}
+	}
+	return slices.DeleteFunc(resources, seen.gone.Has), nil
+}
+
 // confirm makes a report from what is read now: a watch may be late, and a definition may have changed.
-func (o *Options) confirm(ctx context.Context, cluster *cli.Cluster) (*Report, error) {
+func (o *Options) confirm(ctx context.Context, cluster *cli.Cluster, seen *sightings) (*Report, error) {
 	unread := o.Clients.ReadStates(ctx, cluster)
 	cluster.AddNamed()
-	resources, err := o.Selected(cluster)
+	resources, err := o.left(cluster, seen)
 	if err != nil {
-		return nil, fmt.Errorf("resources were added or removed since the command began: %w", err)
+		return nil, err
 	}
 	o.Clients.ReadDefinitions(ctx, cluster)
 	report := o.report(ctx, cluster, resources)
@@ -112,11 +172,12 @@ func (o *Options) reportChanges(reported map[string]string, report *Report, firs
 		if before, now := reported[r.Name], outline(r, o.Interactive); before != now {
 			reported[r.Name] = now
 			if !first {
-				o.Notef("%s %s: %s", o.Clock.Now().Format(time.TimeOnly), r.Name, describeChange(r, r.Migration.News(o.Clock.Now())))
+				news := describeChange(r, r.Migration.News(o.Clock.Now()))
+				o.Notef("%s %s: %s", o.Clock.Now().Format(time.TimeOnly), r.Name, news)
 			}
 		}
 	}
-	stuck := whyStuck(report)
+	stuck := whyStuck(report, o.WantsAll())
 	if stuck != "" && stuck != reported[""] && (!first || stuck != report.Summary) { // The table ends with the summary.
 		o.Notef("%s", stuck)
 	}
@@ -124,8 +185,9 @@ func (o *Options) reportChanges(reported map[string]string, report *Report, firs
 	o.Overwrite(strings.Join(running, "; "))
 }
 
-// whyStuck returns why the command may wait without end, or nothing if the manager goes on by itself.
-func whyStuck(report *Report) string {
+// whyStuck returns why the command may wait without end, or nothing if the manager goes on by itself. all is whether
+// the person asked for all resources.
+func whyStuck(report *Report, all bool) string {
 	has := func(attention assess.Attention) bool {
 		return slices.ContainsFunc(report.Resources, func(r assess.Resource) bool { return r.Attention == attention })
 	}
@@ -137,7 +199,13 @@ func whyStuck(report *Report) string {
 	case has(assess.Wait):
 		return ""
 	case has(assess.Act):
-		return "All resources that are left need your action. To see what to do, run: kubectl svm plan"
+		help := "All resources that are left need your action. To see what to do, run: kubectl svm plan"
+		for i := range report.Resources {
+			if r := &report.Resources[i]; !all && r.Attention == assess.Act {
+				help += " " + r.Name
+			}
+		}
+		return help
 	default: // The next release is no good, or it is not known whether a manager runs, or what else is stored.
 		return report.Summary
 	}

@@ -18,6 +18,7 @@ package status
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,6 +26,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/metadata"
@@ -79,6 +81,39 @@ func (undefined) Resource(schema.GroupVersionResource) metadata.Getter { return 
 
 func (undefined) List(context.Context, metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
 	return &metav1.PartialObjectMetadataList{}, nil
+}
+
+// TestDefinitionThatIsDeleted ends the watch as soon as nothing is left of the resource that it was about.
+func TestDefinitionThatIsDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+		s := state(t, "widgets.example.com", "", "MigrationQueued", "", "")
+		kube, client, began := kubefake.NewClientset(), fake.NewClientset(), time.Now()
+		client.PrependWatchReactor("storagestates", func(clienttesting.Action) (bool, watch.Interface, error) {
+			empty := &migrationv1alpha1.StorageState{ObjectMeta: metav1.ObjectMeta{
+				ResourceVersion: "1", Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"},
+			}}
+			deleted := watch.NewFakeWithOptions(watch.FakeOptions{ChannelSize: 1})
+			deleted.Action(watch.Bookmark, empty)
+			return true, deleted, nil
+		})
+		o := &Options{NamedOptions: cli.NamedOptions{
+			Env: &cli.Env{IOStreams: streams, Clock: clock.RealClock{}}, Names: []string{"widgets.example.com"},
+			Clients: &cli.Clients{
+				Migration: client.MigrationV1alpha1(), Kube: kube, Discovery: kube.Discovery(), Metadata: undefined{},
+			},
+		}}
+		cluster := &cli.Cluster{Catalog: &cli.Catalog{}, States: []migrationv1alpha1.StorageState{s}}
+		cluster.AddNamed()
+		cluster.Catalog.Find(s.GroupResource()).Versions = []string{"v1"} // as it was served
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		err := o.watch(ctx, cluster, &Report{})
+		if took := time.Since(began); err != nil || took > 10*time.Second ||
+			strings.Count(errOut.String(), "widgets.example.com: its CustomResourceDefinition was deleted") != 1 {
+			t.Errorf("after %v it printed %q, and the error is %v", took, errOut, err)
+		}
+	})
 }
 
 // TestWatchThatIsLate has a watch show a state that a manager has just confirmed, when etcd has another one. Nothing is
