@@ -68,8 +68,9 @@ func (m *Manager) Stopped() bool { return !m.Migrates() && m.Help == "" }
 var fences = map[fence.State]string{
 	fence.Standing: "The fence stood at the last hourly check: the API server refuses writes of the manager that " +
 		"change an object.",
-	fence.Missing: "The fence is missing: the API server would let the manager change objects. " +
-		"Apply it in the way in which it was installed: docs/install.md, The fence.",
+	fence.Missing: "The fence was missing at the last check, which is repeated every few minutes: the API server let " +
+		"the manager change objects. If you have applied it since, wait. Otherwise apply it in the way in which it was " +
+		"installed: docs/install.md, The fence.",
 	fence.Unknown: "It is not known whether the fence stands: the leader has not checked it yet, or its log says why.",
 }
 

@@ -112,7 +112,7 @@ func TestFence(t *testing.T) {
 	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	for state, says := range map[fence.State]string{
 		fence.Standing: "The fence stood at the last hourly check",
-		fence.Missing:  "docs/install.md, The fence",
+		fence.Missing:  "The fence was missing at the last check, which is repeated every few minutes",
 		fence.Unknown:  "It is not known",
 		"":             "",
 	} {
