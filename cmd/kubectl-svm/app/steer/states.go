@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -82,7 +83,18 @@ func (o *options) retryTrigger(ctx context.Context, cluster *cli.Cluster, resour
 	all := cluster.MigrationsOf(resource)
 	uncounted := !state.Status.Migrated() && len(all) > 0 && all[0].IsConditionTrue(migrationv1alpha1.MigrationFailed) &&
 		*all[0].Spec.Target.Epoch == state.Status.Epoch
-	if state.Status.Backoff == nil && !uncounted { // The trigger may not have counted the failure yet.
+	nothing := state.Status.Backoff == nil && !uncounted // The trigger may not have counted the failure yet.
+	i := slices.IndexFunc(all, func(m migrationv1alpha1.StorageVersionMigration) bool { return !m.Finished() })
+	switch {
+	case i >= 0 && (nothing || all[i].HasEpoch()):
+		why := fmt.Sprintf("waits or runs, so there is nothing to retry. To follow it: kubectl svm status %s --watch",
+			resource)
+		if all[i].Spec.Suspend {
+			why = "is suspended, so there is nothing to retry. To continue it: kubectl svm resume " + all[i].Name
+		}
+		fmt.Fprintf(o.ErrOut, "%s: the migration %s %s\n", state.Name, all[i].Name, why)
+		return nil
+	case nothing:
 		fmt.Fprintf(o.ErrOut, "%s: the last migration has not failed, so there is nothing to retry. "+
 			"To migrate it anyway: kubectl svm migrate %s\n", state.Name, state.Name)
 		return nil

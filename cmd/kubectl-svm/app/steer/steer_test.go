@@ -204,6 +204,10 @@ func TestOthersGoOn(t *testing.T) {
 func TestWhatIsLeftToDo(t *testing.T) {
 	running := migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "secrets-1"}}
 	running.Spec.Resource.Resource = "secrets"
+	again := *running.DeepCopy()
+	again.Spec.Target = &migrationv1alpha1.MigrationTarget{Epoch: new(int64(1))}
+	suspended := *again.DeepCopy()
+	suspended.Spec.Suspend = true
 	for name, test := range map[string]struct {
 		verb       func(*options, context.Context, *cli.Cluster) error
 		paused     bool
@@ -214,6 +218,16 @@ func TestWhatIsLeftToDo(t *testing.T) {
 		"retry what is paused": {verb: (*options).retry, paused: true, want: "kubectl svm resume secrets\n"},
 		"retry what --auto-migrate leaves out": {
 			verb: (*options).retry, reason: migrationv1alpha1.StateReasonNotSelected, want: "kubectl svm migrate secrets\n",
+		},
+		"retry what runs": {
+			verb: (*options).retry, migrations: []migrationv1alpha1.StorageVersionMigration{again},
+			want: "secrets: the migration secrets-1 waits or runs, so there is nothing to retry. To follow it: kubectl svm " +
+				"status secrets --watch\n",
+		},
+		"retry what is suspended": {
+			verb: (*options).retry, migrations: []migrationv1alpha1.StorageVersionMigration{suspended},
+			want: "secrets: the migration secrets-1 is suspended, so there is nothing to retry. To continue it: " +
+				"kubectl svm resume secrets-1\n",
 		},
 		"pause while a migration runs": {
 			verb: (*options).pause, migrations: []migrationv1alpha1.StorageVersionMigration{running},
