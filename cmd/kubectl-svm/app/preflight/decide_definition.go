@@ -48,6 +48,8 @@ type Change struct {
 	Live *documents.Definition
 	// State is the StorageState of the resource, or nil.
 	State *migrationv1alpha1.StorageState
+	// Manager is whether a manager runs.
+	Manager assess.Manager
 	// Doubt says why the StorageState is no proof, or nothing.
 	Doubt string
 	// Denied is of how many objects the newest migration was denied the rewrite.
@@ -253,8 +255,8 @@ func (fs *Findings) aboutDrop(in Change, version string) {
 			"rewrite of %s: kubectl svm denied %s tells which, and what to do. Then migrate again: kubectl svm migrate %s "+
 			"--wait", encoding, assess.FormatObjects(in.Denied), name, name)
 	case in.mayBeStored(version):
-		fs.add(Error, CodeVersionMayBeStored, name, "objects may be stored as %s. Migrate them first: "+
-			"kubectl svm migrate %s --wait", encoding, name)
+		fs.add(Error, CodeVersionMayBeStored, name, "objects may be stored as %s. %s", encoding,
+			adviceToMigrate(in.Manager, in.State))
 	case unproven(in.State) != "":
 		fs.add(Error, CodeVersionMayBeStored, name, "it is not known whether objects are stored as %s, because the "+
 			"StorageState is not reliable now: %s", encoding, unproven(in.State))

@@ -26,6 +26,7 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/pkg/releases"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
@@ -78,7 +79,8 @@ func Unreadable(state *migrationv1alpha1.StorageState, release releases.Minor) (
 	if builtIn := releases.BuiltIn(state.GroupResource().Group); !builtIn || target.unknown() {
 		return nil, !builtIn && !ofKubeAPIServer(state)
 	}
-	found.aboutEncoding(state, state.Status.CurrentStorageVersionHash, state.Status.CurrentEncodingVersion, target)
+	found.aboutEncoding(Snapshot{}, state, state.Status.CurrentStorageVersionHash, state.Status.CurrentEncodingVersion,
+		target)
 	return slices.DeleteFunc(found, func(f Finding) bool { return f.Code != CodeEncodingUnreadable }), true
 }
 
@@ -92,7 +94,7 @@ func decideTargetOf(in Snapshot, state *migrationv1alpha1.StorageState, target T
 	}
 	for j, hash := range state.Status.PersistedStorageVersionHashes {
 		if j < len(state.Status.PersistedEncodingVersions) && hash != migrationv1alpha1.Unknown {
-			found.aboutEncoding(state, hash, state.Status.PersistedEncodingVersions[j], target)
+			found.aboutEncoding(in, state, hash, state.Status.PersistedEncodingVersions[j], target)
 		}
 	}
 	byRelease := releases.BuiltIn(state.GroupResource().Group) || state.Status.Evidence == nil || ofKubeAPIServer(state)
@@ -111,7 +113,9 @@ func decideTargetOf(in Snapshot, state *migrationv1alpha1.StorageState, target T
 }
 
 // aboutEncoding is about one version in which objects may be stored.
-func (fs *Findings) aboutEncoding(state *migrationv1alpha1.StorageState, hash, encoding string, target TargetServer) {
+func (fs *Findings) aboutEncoding(
+	in Snapshot, state *migrationv1alpha1.StorageState, hash, encoding string, target TargetServer,
+) {
 	// A version that nobody knows any more is a hash, which says nothing about a group.
 	version, _ := schema.ParseGroupVersion(encoding)
 	if !releases.BuiltIn(state.GroupResource().Group) {
@@ -129,7 +133,7 @@ func (fs *Findings) aboutEncoding(state *migrationv1alpha1.StorageState, hash, e
 	}
 	kind, support := supportOf(version, hash, target)
 	current := schema.GroupVersionKind{Group: state.GroupResource().Group, Kind: kind.Kind}
-	migrate := adviceOn(state, hash)
+	migrate := adviceOn(in, state, hash)
 	_, newest := releases.Known()
 	served, onRequest := offer(kind, target)
 	switch {
@@ -155,7 +159,7 @@ func (fs *Findings) aboutEncoding(state *migrationv1alpha1.StorageState, hash, e
 }
 
 // adviceOn says what helps if a target cannot read a version in which objects may be stored.
-func adviceOn(state *migrationv1alpha1.StorageState, hash string) string {
+func adviceOn(in Snapshot, state *migrationv1alpha1.StorageState, hash string) string {
 	switch state.Status.CurrentStorageVersionHash {
 	case hash:
 		return fmt.Sprintf("A migration does not help, because the current API servers write this version. If there "+
@@ -163,6 +167,25 @@ func adviceOn(state *migrationv1alpha1.StorageState, hash string) string {
 	case migrationv1alpha1.Unknown:
 		return "The API servers do not agree on a version, so nothing can be migrated now. If an upgrade is under way, " +
 			"finish it first. Run the command again when they agree"
+	}
+	return adviceToMigrate(in.Manager, state)
+}
+
+// adviceToMigrate says who migrates the objects of a resource. A person who creates another migration while the manager
+// works on one has all objects rewritten twice.
+func adviceToMigrate(manager assess.Manager, state *migrationv1alpha1.StorageState) string {
+	reason := ""
+	if c := meta.FindStatusCondition(state.Status.Conditions, migrationv1alpha1.StorageStateMigrated); c != nil {
+		reason = c.Reason
+	}
+	switch reason {
+	case migrationv1alpha1.StateReasonMigrationSuspended:
+		return fmt.Sprintf("Their migration is suspended. To continue it: kubectl svm resume %s", state.Name)
+	case migrationv1alpha1.StateReasonMigrationRunning, migrationv1alpha1.StateReasonMigrationQueued,
+		migrationv1alpha1.StateReasonAwaitingAgreement:
+		if manager.Migrates() && !assess.Paused(state) {
+			return fmt.Sprintf("The manager migrates them: kubectl svm status %s --watch", state.Name)
+		}
 	}
 	return fmt.Sprintf("Migrate them first: kubectl svm migrate %s --wait", state.Name)
 }

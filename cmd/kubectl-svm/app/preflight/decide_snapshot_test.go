@@ -26,6 +26,7 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
 // TestWhatFails has a migration that cannot go on. The finding says why, as far as the migration has not ended.
@@ -47,6 +48,50 @@ func TestWhatFails(t *testing.T) {
 				t.Errorf("%s: the findings are %+v", reason, found)
 			}
 		}
+	}
+}
+
+// TestWhoMigrates advises a person to create a migration only if the manager does not migrate by itself.
+func TestWhoMigrates(t *testing.T) {
+	for _, test := range []struct {
+		manager assess.Manager
+		reason  string
+		itself  bool
+	}{
+		{running, "AwaitingAgreement", true},
+		{running, "MigrationQueued", true},
+		{running, "MigrationRunning", true},
+		{running, "Soaking", false},
+		{running, "NotSelectedForMigration", false},
+		{running, "MigrationFailed", false},
+		{assess.Manager{Running: true, ObservesOnly: true}, "MigrationQueued", false},
+	} {
+		want := "Migrate them first: kubectl svm migrate widgets.example.com --wait"
+		if test.itself {
+			want = "The manager migrates them: kubectl svm status widgets.example.com --watch"
+		}
+		in := Snapshot{
+			Now: now, Manager: test.manager,
+			Definitions: []documents.Definition{*widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1")},
+			States: []migrationv1alpha1.StorageState{with(state("Widget", "widgets.example.com", "example.com/v1alpha1",
+				"example.com/v1"), notMigrated(test.reason))},
+		}
+		found := decideDrop(in.change("widgets.example.com"), "v1alpha1")
+		if len(found) != 1 || !strings.HasSuffix(found[0].Message, want) {
+			t.Errorf("%s: got %+v, want %q", test.reason, found, want)
+		}
+		if got := adviceOn(in, &in.States[0], "old"); got != want {
+			t.Errorf("%s: got the advice %q, want %q", test.reason, got, want)
+		}
+	}
+	held := with(state("Widget", "widgets.example.com", "example.com/v1"), notMigrated("MigrationSuspended"))
+	if got := adviceToMigrate(running, &held); !strings.HasSuffix(got, "kubectl svm resume widgets.example.com") {
+		t.Errorf("the migration is suspended, and the advice is %q", got)
+	}
+	paused := with(state("Widget", "widgets.example.com", "example.com/v1"), notMigrated("AwaitingAgreement"))
+	paused.Spec.Paused = true
+	if got := adviceToMigrate(running, &paused); !strings.HasPrefix(got, "Migrate them first") {
+		t.Errorf("the resource is paused, and the advice is %q", got)
 	}
 }
 
