@@ -90,6 +90,7 @@ func TestNamesOfResources(t *testing.T) {
 		{names: "secret.example.com", fail: `no resource is named "secret.example.com"`},
 		{names: "componentstatuses", fail: `no resource is named "componentstatuses": write its plural`},
 		{names: "x", fail: `no resource is named "x": write its plural`},
+		{names: "*.nope.io", fail: `no resource is in the group "nope.io"`},
 		{names: "", want: ""},
 	} {
 		t.Run(test.names, func(t *testing.T) {

@@ -214,6 +214,9 @@ func (c *Catalog) unknown(name string) error {
 	if c.Incomplete != nil {
 		hint = fmt.Sprintf(" But %v.", c.Incomplete)
 	}
+	if group, whole := strings.CutPrefix(name, "*."); whole {
+		return fmt.Errorf("no resource is in the group %q; \"kubectl api-resources\" lists all.%s", group, hint)
+	}
 	return fmt.Errorf("no resource is named %q: write its plural, as in \"widgets\" or \"widgets.example.com\"; "+
 		"\"kubectl api-resources\" lists all.%s", name, hint)
 }
