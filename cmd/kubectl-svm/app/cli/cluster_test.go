@@ -55,6 +55,19 @@ func TestManyStates(t *testing.T) {
 	}
 }
 
+// TestNextTry has the message about requests that fail. It may be older than the next try.
+func TestNextTry(t *testing.T) {
+	m := &migrationv1alpha1.StorageVersionMigration{}
+	m.Status.Conditions = []migrationv1alpha1.MigrationCondition{{
+		Type: migrationv1alpha1.MigrationRunning, Status: corev1.ConditionTrue, Message: "Rewriting an object has failed " +
+			"since 2030-01-01T12:00:00Z, the next try is at 2030-01-01T12:01:38Z: a/b: no endpoints",
+	}}
+	const want = "Rewriting an object has failed since 2030-01-01T12:00:00Z: a/b: no endpoints"
+	if got := CurrentCondition(m).Message; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestResolveMigrations(t *testing.T) {
 	cluster := &Cluster{Catalog: &Catalog{}}
 	for i, m := range []struct{ name, resource string }{

@@ -20,6 +20,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -35,11 +36,18 @@ import (
 // Pending is the state of a migration that the migrator has not seen.
 const Pending migrationv1alpha1.MigrationConditionType = "Pending"
 
-// CurrentCondition returns the condition of a migration that is True. It returns one of the type Pending if none is.
+// nextTry is in the message about requests that fail. The time has often passed when a person reads it: the message is
+// not written anew for each try.
+var nextTry = regexp.MustCompile(`, the next try is at [0-9TZ:-]+: `)
+
+// CurrentCondition returns the condition of a migration that is True, without the time of the next try in its message.
+// It returns one of the type Pending if none is.
 func CurrentCondition(m *migrationv1alpha1.StorageVersionMigration) migrationv1alpha1.MigrationCondition {
 	for _, conditionType := range migrationv1alpha1.MigrationConditionTypes {
 		if m.IsConditionTrue(conditionType) {
-			return *m.Status.Condition(conditionType)
+			condition := *m.Status.Condition(conditionType)
+			condition.Message = nextTry.ReplaceAllString(condition.Message, ": ")
+			return condition
 		}
 	}
 	return migrationv1alpha1.MigrationCondition{Type: Pending}
