@@ -18,6 +18,7 @@ package run
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -51,7 +52,8 @@ func (r *reporter) report(m *migrationv1alpha1.StorageVersionMigration) {
 	key := resource + string(state.Type) + state.Reason
 	switch {
 	case state.Type == migrationv1alpha1.MigrationWaiting:
-		text = fmt.Sprintf("%s: waiting: %s", resource, state.Message)
+		// The migrator of this command words its messages as that of a manager.
+		text = fmt.Sprintf("%s: waiting: %s", resource, strings.ReplaceAll(state.Message, "this manager", "this command"))
 		key += state.Message
 	case state.Type == migrationv1alpha1.MigrationRunning:
 		text = fmt.Sprintf("%s: %s", resource, assess.Describe(m).Progress(now))
