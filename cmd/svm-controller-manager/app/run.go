@@ -48,6 +48,7 @@ import (
 func Run(ctx context.Context, c *options.Config, registry *Registry) error {
 	logger := klog.FromContext(ctx)
 	logger.Info("Starting", "version", version.Get().String())
+	options.WarnOfOtherLease(ctx, c.Generic.LeaderElection)
 
 	selected, err := selectControllers(ctx, registry, c.Generic.Controllers, features.DefaultFeatureGate)
 	if err != nil {

@@ -17,6 +17,7 @@ limitations under the License.
 package options
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -69,14 +70,14 @@ func (o *Options) validateElection() []error {
 	return errs
 }
 
-// warnOfOtherLease says what a lease of another name needs. Without it the elector only logs again and again that the
+// WarnOfOtherLease logs what a lease of another name needs. Without it the elector only logs again and again that the
 // lease is forbidden.
-func warnOfOtherLease(election componentbaseconfig.LeaderElectionConfiguration) {
+func WarnOfOtherLease(ctx context.Context, election componentbaseconfig.LeaderElectionConfiguration) {
 	if !election.LeaderElect ||
 		(election.ResourceName == names.Manager && election.ResourceNamespace == metav1.NamespaceSystem) {
 		return
 	}
-	klog.Background().Info("The manifests allow this manager to lead with the default lease only. With another "+
+	klog.FromContext(ctx).Info("The manifests allow this manager to lead with the default lease only. With another "+
 		"--leader-elect-resource-name or --leader-elect-resource-namespace, change the roles, the fence and the FlowSchema "+
 		"of the election. Without the permission it never leads",
 		"lease", klog.KRef(election.ResourceNamespace, election.ResourceName),

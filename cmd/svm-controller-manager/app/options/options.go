@@ -281,7 +281,6 @@ func (o *Options) Config() (*Config, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	warnOfOtherLease(o.Generic.LeaderElection)
 	loopback := []net.IP{net.IPv4(127, 0, 0, 1)}
 	if err := o.SecureServing.MaybeDefaultWithSelfSignedCerts("localhost", nil, loopback); err != nil {
 		return nil, fmt.Errorf("--cert-dir: making a self-signed serving certificate: %w", err)

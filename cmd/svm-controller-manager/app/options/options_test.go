@@ -267,12 +267,8 @@ func TestOtherLeaseIsTold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
-			t.Cleanup(klog.CaptureState().Restore)
-			klog.SetLogger(logger)
 			o, _ := parse(t, tc.args...)
-			if _, err := o.Config(); err != nil {
-				t.Fatal(err)
-			}
+			WarnOfOtherLease(klog.NewContext(t.Context(), logger), o.Generic.LeaderElection)
 			log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
 			if got := strings.Count(log, "--leader-elect-resource-name or"); got != tc.want {
 				t.Errorf("the log says %d times what another lease needs, want %d:\n%s", got, tc.want, log)
