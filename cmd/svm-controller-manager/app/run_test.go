@@ -21,14 +21,19 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	restclient "k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/options"
@@ -93,16 +98,23 @@ func TestNeedThatIsNotServedAnyMore(t *testing.T) {
 		health := newHealth([]ControllerDescriptor{d}, nil)
 		isServed := health.served[checkName(d, d.Needs[0])]
 		isServed.Store(true)
-		client := fake.NewClientset()
+		client, back := fake.NewClientset(), atomic.Bool{}
+		client.Resources = []*metav1.APIResourceList{{
+			GroupVersion: "coordination.k8s.io/v1", APIResources: []metav1.APIResource{{Name: "leases"}},
+		}}
+		client.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if back.Load() {
+				return true, nil, nil
+			}
+			return true, nil, apierrors.NewNotFound(schema.GroupResource{}, "")
+		})
 		ended := make(chan error)
 		go func() { ended <- waitForNeed(t.Context(), client.Discovery(), d.Needs[0], isServed) }()
 		synctest.Wait()
 		if len(failingNeeds(health)) != 1 {
 			t.Error("the process is ready although the resource is not served")
 		}
-		client.Resources = []*metav1.APIResourceList{{
-			GroupVersion: "coordination.k8s.io/v1", APIResources: []metav1.APIResource{{Name: "leases"}},
-		}}
+		back.Store(true)
 		if err := <-ended; err != nil || len(failingNeeds(health)) != 0 {
 			t.Errorf("the resource is served: the error is %v, and these checks fail: %q", err, failingNeeds(health))
 		}
