@@ -51,7 +51,8 @@ func init() {
 	}
 }
 
-// setClocks has the clock of the manager's host set now and then: by how much it is ahead is one of skews.
+// setClocks has the clock of the manager's host set now and then, until everything comes to rest: by how much it is
+// ahead is one of skews.
 func (m *manager) setClocks(host dice) {
 	if host.below(3) != 0 {
 		return
@@ -60,7 +61,7 @@ func (m *manager) setClocks(host dice) {
 		at += time.Duration(host.below(600)) * time.Second
 		to := skews[host.below(len(skews))]
 		m.w.after(at, func() {
-			if m.w.manager == m {
+			if m.w.manager == m && !m.w.quiet {
 				m.w.log("the clock of the manager is set: it is %v ahead", to)
 				m.skew = to
 			}
