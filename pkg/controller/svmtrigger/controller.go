@@ -78,6 +78,8 @@ type Controller struct {
 	// would win nothing: a sync without a write takes microseconds, and the client's rate limit bounds the writes.
 	stateWrites, migrationWrites ownWrites
 	memory                       Memory
+	// made is when the Controller was made.
+	made time.Time
 	// selectionChecked says that the names of AutoMigrate were compared with the resources that there are.
 	selectionChecked bool
 }
@@ -104,6 +106,7 @@ func New(
 		events:          events.WithLogger(klog.FromContext(ctx)),
 		clock:           clk,
 		options:         options,
+		made:            clk.Now(),
 		decide:          Decide,
 		caches:          caches,
 		stateWrites:     newOwnWrites(states.GetStore()),

@@ -97,7 +97,11 @@ func collectGauges(c *Controller, gauge controller.Gauge) {
 		}
 	}
 	gauge(waitingMigrations, float64(waiting.Len()))
-	for source, read := range c.observer.LastRead() {
+	lastRead := c.observer.LastRead()
+	if _, read := lastRead[migrationv1alpha1.EvidenceFromServerDiscovery]; !read { // All clusters have API servers.
+		gauge(sinceLastRead, c.clock.Since(c.made).Seconds(), string(migrationv1alpha1.EvidenceFromServerDiscovery))
+	}
+	for source, read := range lastRead {
 		gauge(sinceLastRead, c.clock.Since(read).Seconds(), string(source))
 	}
 }

@@ -73,6 +73,11 @@ func TestMetrics(t *testing.T) {
 	if diff := cmp.Diff(want, shownGauges(t)); diff != "" {
 		t.Errorf("gauges (-want +got):\n%s", diff)
 	}
+	f.observations.looks = nil
+	f.clock.Step(90 * time.Second)
+	if got := shownGauges(t)["seconds_since_last_observation ServerDiscovery"]; got != 90 {
+		t.Errorf("no API server was read for %v seconds since the start, want 90", got)
+	}
 	gauges.Hide(f.Controller)
 	if got := shownGauges(t); len(got) > 0 {
 		t.Errorf("nothing runs any more, and yet there is %v", got)

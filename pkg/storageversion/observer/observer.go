@@ -78,12 +78,8 @@ func New(config *rest.Config, options Options) (*Observer, error) {
 	}
 	shared := &sharedLedger{
 		clock: options.Clock, pollInterval: options.PollInterval, ledger: storageversion.NewLedger(linger),
-		// All clusters have API servers, so LastRead tells also how long none of them could be read since the start.
-		lastRead: map[migrationv1alpha1.EvidenceSource]time.Time{
-			migrationv1alpha1.EvidenceFromServerDiscovery: options.Clock.Now(),
-		},
-		serversChanged: newSignal(),
-		lastRevision:   map[migrationv1alpha1.EvidenceSource]int64{},
+		lastRead: map[migrationv1alpha1.EvidenceSource]time.Time{}, serversChanged: newSignal(),
+		lastRevision: map[migrationv1alpha1.EvidenceSource]int64{},
 	}
 	o := &Observer{
 		shared: shared, clients: c,
@@ -166,7 +162,7 @@ var classOfSource = map[migrationv1alpha1.EvidenceSource]storageversion.Class{
 }
 
 // LastRead returns when each source of evidence was last read in full or, if it is watched, when its watch last said
-// something. It leaves out sources that were never read, except kube-apiservers, and those that are not there any more.
+// something. It leaves out sources that were never read, and those that are not there any more.
 func (o *Observer) LastRead() map[migrationv1alpha1.EvidenceSource]time.Time {
 	o.shared.mu.Lock()
 	defer o.shared.mu.Unlock()
