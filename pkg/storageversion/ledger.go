@@ -247,17 +247,11 @@ func (l *Ledger) SetStorageVersionsWatched(now time.Time, watched bool) Changes 
 	return l.noteBuiltIns(now)
 }
 
-// SetStorageVersion records the state of the StorageVersion object of that name; nil means that there is none.
-// unbroken means that every state of it since the last call is known.
-func (l *Ledger) SetStorageVersion(now time.Time, name string, object *StorageVersion, unbroken bool) Changes {
+// SetStorageVersion records the state of the StorageVersion object of that name; nil means that there is none. States
+// in between may be unknown, because an object counts only beside a look at each process that lived.
+func (l *Ledger) SetStorageVersion(now time.Time, name string, object *StorageVersion) Changes {
 	resource, ok := resourceOfStorageVersion(name)
-	if !ok || !l.publications.set(resource, object) {
-		return nil
-	}
-	if !unbroken && l.class(resource) == BuiltIn { // The object of any other resource is no evidence.
-		delete(l.sightings, resource)
-	}
-	if !l.publications.watched {
+	if !ok || !l.publications.set(resource, object) || !l.publications.watched {
 		return nil
 	}
 	return l.noteBuiltIns(now)

@@ -41,8 +41,8 @@ func TestStorageVersions(t *testing.T) {
 	}
 	s := newStory()
 	s.servers(true, "a/1", "b/1")
-	s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1beta1", "b=apps/v1beta1"), false)
-	s.SetStorageVersion(s.tick(), "batch.jobs", object("2", "a=batch/v1", "b=batch/v1"), false)
+	s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1beta1", "b=apps/v1beta1"))
+	s.SetStorageVersion(s.tick(), "batch.jobs", object("2", "a=batch/v1", "b=batch/v1"))
 	s.SetStorageVersionsWatched(s.tick(), true)
 	s.looks(at(publishing(appsV1beta1), publishing(appsV1beta1)), "a/1", "b/1")
 	expect(t, s, deployments, "", []string{appsV1beta1})
@@ -54,32 +54,32 @@ func TestStorageVersions(t *testing.T) {
 		expect(t, s, deployments, "", []string{appsV1beta1}, []string{appsV1beta1})
 	})
 	t.Run("a publication is a sighting", func(t *testing.T) {
-		s.SetStorageVersion(s.tick(), "apps.deployments", object("3", "a=apps/v1beta1", "b=apps/v1"), true)
+		s.SetStorageVersion(s.tick(), "apps.deployments", object("3", "a=apps/v1beta1", "b=apps/v1"))
 		expect(t, s, deployments, "", []string{appsV1beta1}, []string{appsV1beta1},
 			sortedSet([]string{appsV1, appsV1beta1}))
 	})
 	t.Run("a server that publishes nothing has to be looked at", func(t *testing.T) {
 		s.servers(true, "a/1", "b/2", "c/1")
 		expect(t, s, jobs, unseen, []string{batchV1}, []string{batchV1})
-		s.SetStorageVersion(s.tick(), "batch.jobs", object("4", "a=batch/v1", "b=batch/v1", "c=batch/v1"), true)
+		s.SetStorageVersion(s.tick(), "batch.jobs", object("4", "a=batch/v1", "b=batch/v1", "c=batch/v1"))
 		s.looks(at(publishing(appsV1beta1), publishing(appsV1), publishing(appsV1)), "a/1", "b/2", "c/1")
 		expect(t, s, jobs, "", []string{batchV1}, []string{batchV1}, []string{batchV1})
 	})
 	t.Run("documents that contradict a publication are believed as well", func(t *testing.T) {
 		s := newStory()
 		s.servers(true, "a/1")
-		s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1beta1"), false)
+		s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1beta1"))
 		s.SetStorageVersionsWatched(s.tick(), true)
 		s.looks(at(publishing(appsV1)), "a/1")
 		expect(t, s, deployments, "", sortedSet([]string{appsV1, appsV1beta1}))
-		s.SetStorageVersion(s.tick(), "apps.deployments", object("2", "a=apps/v1"), true)
+		s.SetStorageVersion(s.tick(), "apps.deployments", object("2", "a=apps/v1"))
 		expect(t, s, deployments, "", sortedSet([]string{appsV1, appsV1beta1}), []string{appsV1})
 	})
 	t.Run("an entry that is missing is not what its server writes", func(t *testing.T) {
 		s := newStory()
 		s.servers(true, "a/1", "b/1", "c/1")
-		s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "b=apps/v1", "c=apps/v1"), false)
-		s.SetStorageVersion(s.tick(), "batch.jobs", object("2", "a=batch/v1", "b=batch/v1", "c=batch/v1"), false)
+		s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "b=apps/v1", "c=apps/v1"))
+		s.SetStorageVersion(s.tick(), "batch.jobs", object("2", "a=batch/v1", "b=batch/v1", "c=batch/v1"))
 		s.SetStorageVersionsWatched(s.tick(), true)
 		s.looks(at(publishing(appsV1beta1), publishing(appsV1), publishing(appsV1)), "a/1", "b/1", "c/1")
 		expect(t, s, deployments, "", sortedSet([]string{appsV1, appsV1beta1}))
@@ -92,7 +92,7 @@ func TestStorageVersions(t *testing.T) {
 		for _, certain := range []bool{true, false} {
 			s := newStory()
 			s.servers(true, "a/1", "b/1", "c/1")
-			s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1", "b=apps/v1", "c=apps/v1"), false)
+			s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1", "b=apps/v1", "c=apps/v1"))
 			s.SetStorageVersionsWatched(s.tick(), true)
 			s.looks(at(publishing(appsV1), publishing(appsV1), publishing(appsV1)), "a/1", "b/1", "c/1")
 			if certain {
@@ -106,14 +106,14 @@ func TestStorageVersions(t *testing.T) {
 			}
 		}
 	})
-	t.Run("what moved while nobody watched begins a new run", func(t *testing.T) {
-		s.looks(at(publishing(appsV1), publishing(appsV1), publishing(appsV1)), "a/1", "b/2", "c/1")
-		s.SetStorageVersion(s.tick(), "apps.deployments", object("5", "a=apps/v1", "b=apps/v1"), false)
-		expect(t, s, deployments, "", []string{appsV1})
-	})
 	t.Run("a server without the API leaves the entry of its predecessor", func(t *testing.T) {
-		s.servers(true, "a/2", "b/2", "c/1")
-		s.looks(at(writes(appsV1beta1), publishing(appsV1), publishing(appsV1)), "a/2", "b/2", "c/1")
+		s := newStory()
+		s.servers(true, "a/1", "b/1")
+		s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1", "b=apps/v1"))
+		s.SetStorageVersionsWatched(s.tick(), true)
+		s.looks(at(publishing(appsV1), publishing(appsV1)), "a/1", "b/1")
+		s.servers(true, "a/2", "b/1")
+		s.looks(at(writes(appsV1beta1), publishing(appsV1)), "a/2", "b/1")
 		expect(t, s, deployments, "", []string{appsV1}, sortedSet([]string{appsV1, appsV1beta1}))
 	})
 	t.Run("a server that does not serve the resource is in the evidence", func(t *testing.T) {
@@ -121,8 +121,8 @@ func TestStorageVersions(t *testing.T) {
 			s, other := newStory(), publishing(appsV1)
 			delete(other.Resources, deployments)
 			s.servers(true, "a/1", c)
-			s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1"), false)
-			s.SetStorageVersion(s.tick(), "batch.jobs", object("2", "a=batch/v1", "c=batch/v1"), false)
+			s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1"))
+			s.SetStorageVersion(s.tick(), "batch.jobs", object("2", "a=batch/v1", "c=batch/v1"))
 			s.SetStorageVersionsWatched(s.tick(), true)
 			s.looks(at(publishing(appsV1), other), "a/1", c)
 			last, _ := lastOf(s.Observe(s.now, deployments).Sightings)
@@ -135,7 +135,7 @@ func TestStorageVersions(t *testing.T) {
 	t.Run("nobody publishes what an aggregated server writes", func(t *testing.T) {
 		s, gv := newStory(), schema.GroupVersion{Group: flunders.Group, Version: "v1"}
 		s.servers(true, "a/1")
-		s.SetStorageVersion(s.tick(), flunders.Group+".flunders", object("1", "a=wardle.example.com/v1alpha1"), false)
+		s.SetStorageVersion(s.tick(), flunders.Group+".flunders", object("1", "a=wardle.example.com/v1alpha1"))
 		s.SetStorageVersionsWatched(s.tick(), true)
 		s.looks(at(publishing(appsV1)), "a/1")
 		s.SetAggregated(s.tick(), gv, &AggregatedDocument{Resources: map[schema.GroupResource]Resource{

@@ -43,7 +43,7 @@ const (
 	listDelay  = 500 * time.Millisecond
 )
 
-// told is an event on its way. unbroken says that the one before it was told as well.
+// told is an event on its way.
 type told func(m *manager)
 
 // feeds bring what happens in the cluster to the manager that runs.
@@ -166,5 +166,5 @@ func definitionTold(definition *storageversion.Definition) told {
 }
 
 func storageVersionTold(resource schema.GroupResource, object *storageversion.StorageVersion) told {
-	return func(m *manager) { m.observer.setStorageVersion(resource, object, true) }
+	return func(m *manager) { m.observer.setStorageVersion(resource, object) }
 }

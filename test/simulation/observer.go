@@ -77,7 +77,7 @@ type observer struct {
 	// lostAt is when a process was found to have lost its Lease, or Leases were listed first.
 	lostAt time.Time
 
-	watchesStorageVersions, listedStorageVersions bool
+	watchesStorageVersions bool
 }
 
 func newObserver(m *manager) *observer {
@@ -164,10 +164,9 @@ func (o *observer) setDefinition(definition *storageversion.Definition) {
 	o.heard(o.ledger.SetDefinition(o.m.now(), crontabs, definition))
 }
 
-func (o *observer) setStorageVersion(resource schema.GroupResource, object *storageversion.StorageVersion,
-	unbroken bool) {
+func (o *observer) setStorageVersion(resource schema.GroupResource, object *storageversion.StorageVersion) {
 	if o.watchesStorageVersions {
-		o.heard(o.ledger.SetStorageVersion(o.m.now(), nameOfStorageVersion(resource), object, unbroken))
+		o.heard(o.ledger.SetStorageVersion(o.m.now(), nameOfStorageVersion(resource), object))
 	}
 }
 
@@ -321,9 +320,8 @@ func (o *observer) decideAboutStorageVersions(look *storageversion.Look) {
 func (o *observer) listStorageVersions() {
 	for _, b := range builtIns {
 		object := o.m.w.cluster.published[b.resource]
-		o.heard(o.ledger.SetStorageVersion(o.m.now(), nameOfStorageVersion(b.resource), object, !o.listedStorageVersions))
+		o.heard(o.ledger.SetStorageVersion(o.m.now(), nameOfStorageVersion(b.resource), object))
 	}
-	o.listedStorageVersions = true
 	o.heard(o.ledger.SetStorageVersionsWatched(o.m.now(), true))
 }
 

@@ -64,12 +64,12 @@ func (w *storageVersionWatcher) apply(
 	now time.Time, d delta[*apiserverinternalv1alpha1.StorageVersion],
 ) storageversion.Changes {
 	w.noteAnswer(migrationv1alpha1.EvidenceFromStorageVersion, d.revision)
-	changes, unbroken := storageversion.Changes{}, d.first || !d.listed
+	changes := storageversion.Changes{}
 	for _, object := range d.set {
-		maps.Copy(changes, w.ledger.SetStorageVersion(now, object.Name, slimStorageVersion(object), unbroken))
+		maps.Copy(changes, w.ledger.SetStorageVersion(now, object.Name, slimStorageVersion(object)))
 	}
 	for _, name := range d.gone {
-		maps.Copy(changes, w.ledger.SetStorageVersion(now, name, nil, unbroken))
+		maps.Copy(changes, w.ledger.SetStorageVersion(now, name, nil))
 	}
 	return changes
 }

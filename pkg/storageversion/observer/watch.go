@@ -84,8 +84,8 @@ type delta[T watchable] struct {
 	set []T
 	// gone has the names of objects that were deleted.
 	gone []string
-	// listed says that this is a list: changes since the last delta may have been missed. first says that it is the first.
-	listed, first bool
+	// listed says that this is a list: changes since the last delta may have been missed.
+	listed bool
 	// revision of etcd is that of the list or of the last change. It is zero if it cannot be read.
 	revision int64
 }
@@ -323,7 +323,7 @@ var _ cache.ReflectorBookmarkStore = &store[*metav1.PartialObjectMetadata]{}
 
 // Replace is called after each list: at the beginning, and whenever a watch could not continue where it broke.
 func (s *store[T]) Replace(objects []any, resourceVersion string) error {
-	d := delta[T]{listed: true, first: s.source.names == nil, revision: revisionOf(resourceVersion)}
+	d, first := delta[T]{listed: true, revision: revisionOf(resourceVersion)}, s.source.names == nil
 	if err := s.source.checkRestored(d.revision, s.source.revision); err != nil {
 		return err
 	}
@@ -336,7 +336,7 @@ func (s *store[T]) Replace(objects []any, resourceVersion string) error {
 	d.gone = s.source.names.Difference(names).UnsortedList()
 	s.source.names, s.source.listedAgain = names, true
 	s.emit(d)
-	if d.first {
+	if first {
 		close(s.source.listed)
 	}
 	return nil
