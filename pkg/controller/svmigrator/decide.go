@@ -140,7 +140,10 @@ func (in *Input) decideBound(target *migrationv1alpha1.MigrationTarget) Decision
 		return *doubt
 	}
 	if in.stateCoversObservation(state, target.StorageVersionHash) {
-		return in.goDecision(target)
+		// Whoever created the migration may have named any version. The StorageState knows which one has the hash.
+		known := *target
+		known.EncodingVersion = state.Status.CurrentEncodingVersion
+		return in.goDecision(&known)
 	}
 	d := awaitAgreement("the servers changed after the StorageState was written. The migration waits until the trigger " +
 		"updates it")

@@ -36,7 +36,7 @@ import (
 
 // findToRewrite is findServed, but a custom resource is migrated at its storage version, whatever version the migration
 // names. At another one each write would remove the fields that the schema of that version does not have, also from
-// objects that are current already. preferred is the storage version if that is known.
+// objects that are current already. The definition that findToRewrite reads may be newer than what the caller knows.
 func findToRewrite(
 	ctx context.Context, reader documents.Reader, requested rewrite.Resource, preferred string,
 ) (*rewrite.Resource, error) {
@@ -45,8 +45,8 @@ func findToRewrite(
 		return found, err
 	}
 	found.Schemas, err = reader.Schemas(ctx, found.GroupResource())
-	if err != nil || found.Version == preferred {
-		return found, err
+	if err != nil {
+		return nil, err
 	}
 	return atStorageVersion(ctx, reader, found)
 }

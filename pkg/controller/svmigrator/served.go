@@ -88,7 +88,11 @@ func (c *Controller) failIfNotServed(
 		wait.Reason == migrationv1alpha1.MigrationReasonSuspended {
 		return wait
 	}
-	_, err := findServed(ctx, c.env.documents, c.env.requested(m), "")
+	requested := c.env.requested(m)
+	if m.Begun() {
+		requested.Version = "" // It was served when the migration began.
+	}
+	_, err := findServed(ctx, c.env.documents, requested, "")
 	if err == nil && observation.Presence == storageversion.NotServed && observation.Class != storageversion.Custom {
 		// All servers were read, and none has a storage version of the resource that the API server does serve.
 		err = notStored(resource)
@@ -99,7 +103,7 @@ func (c *Controller) failIfNotServed(
 		again = cmp.Or(waitingSince(&m.Status, wait), now).Add(begunPatience)
 	}
 	switch {
-	case !isMissing:
+	case !isMissing, isNotServed(err) && observation.Presence == storageversion.PresenceUnknown: // Others may serve it.
 		klog.FromContext(ctx).V(4).Info("It is not known whether the resource is served and stored", "err", err)
 		again = now.Add(maxRetry) // The reason to wait is true in any case.
 	case !now.Before(again), missing.Reason != migrationv1alpha1.MigrationReasonResourceNotServed &&

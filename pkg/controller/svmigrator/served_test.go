@@ -66,7 +66,7 @@ func TestResourceWithoutStorageVersion(t *testing.T) {
 	}
 	now := time.Date(2026, time.November, 20, 12, 0, 0, 0, time.UTC)
 	c := &Controller{env: &environment{
-		clock: testingclock.NewFakeClock(now), observer: notServed{presence: storageversion.NotServed},
+		clock:     testingclock.NewFakeClock(now),
 		documents: documents.Reader{Client: kube.Discovery().RESTClient(), Timeout: readTimeout},
 	}}
 	began := metav1.NewTime(now.Add(-time.Hour))
@@ -74,36 +74,50 @@ func TestResourceWithoutStorageVersion(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*migrationv1alpha1.StorageVersionMigration)
 		want   Verdict
+		unread bool
 	}{
-		"a person's migration": {func(*migrationv1alpha1.StorageVersionMigration) {}, Fail},
+		"a person's migration": {change: func(*migrationv1alpha1.StorageVersionMigration) {}, want: Fail},
 		"one that has started": {func(m *migrationv1alpha1.StorageVersionMigration) {
 			m.Status.StartTime, m.Status.Target = &began, boundTo(3)
-		}, Wait},
+		}, Wait, false},
+		"one that has started, at a version that is not served any more": {
+			func(m *migrationv1alpha1.StorageVersionMigration) {
+				m.Status.StartTime, m.Status.Target = &began, boundTo(3)
+				m.Spec.Resource.Version = "v0"
+			}, Wait, false},
 		"one that has started, of what is not there": {func(m *migrationv1alpha1.StorageVersionMigration) {
 			m.Status.StartTime, m.Status.Target = &began, boundTo(3)
 			m.Spec.Resource.Resource = "new"
-		}, Wait},
+		}, Wait, false},
 		"one that has started, and says for an hour that nobody serves the resource": {
 			func(m *migrationv1alpha1.StorageVersionMigration) {
 				m.Status.StartTime, m.Status.Target = &began, boundTo(3)
 				m.Spec.Resource.Resource = "new"
 				awaiting(away)(&m.Status, began.Time)
-			}, Fail},
+			}, Fail, false},
 		"one of the trigger": {func(m *migrationv1alpha1.StorageVersionMigration) {
 			m.Spec.Target = &migrationv1alpha1.MigrationTarget{StorageVersionHash: "abc=", Epoch: new(int64)}
-		}, Wait},
+		}, Wait, false},
 		"one of the trigger, before servers were rolled back": {func(m *migrationv1alpha1.StorageVersionMigration) {
 			m.Spec.Target = &migrationv1alpha1.MigrationTarget{StorageVersionHash: "abc=", Epoch: new(int64)}
 			m.Spec.Resource.Resource = "new"
-		}, Wait},
+		}, Wait, false},
 		"a person's migration of what is not there": {func(m *migrationv1alpha1.StorageVersionMigration) {
 			m.Spec.Resource.Resource = "new"
-		}, Fail},
+		}, Fail, false},
+		"a person's migration of what only a server may have that was not read": {
+			func(m *migrationv1alpha1.StorageVersionMigration) {
+				m.Spec.Resource.Resource = "new"
+			}, Wait, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: began}}
 			m.Spec.Resource.Group, m.Spec.Resource.Resource = "example.com", "flunders"
 			tc.change(m)
+			c.env.observer = notServed{presence: storageversion.NotServed}
+			if tc.unread {
+				c.env.observer = notServed{presence: storageversion.PresenceUnknown}
+			}
 			d := c.failIfNotServed(t.Context(), m, away)
 			if d.Verdict != tc.want {
 				t.Errorf("%s, %s: %s; want %s", d.Verdict, d.Reason, d.Message, tc.want)
@@ -198,5 +212,36 @@ func TestOptionToUseTheStatus(t *testing.T) {
 		if err := r.locate(ctx, boundTo(3)); err != nil || r.served.MayUseStatus != want {
 			t.Errorf("the status may be used: %v, want %v, and the error is %v", r.served.MayUseStatus, want, err)
 		}
+	}
+}
+
+// TestCustomResourcesAreWrittenAtTheirStorageVersion has a target name another version: somebody made it up, or the
+// definition has changed since.
+func TestCustomResourcesAreWrittenAtTheirStorageVersion(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Path {
+		case "/apis/example.com":
+			fmt.Fprint(w, `{"kind":"APIGroup","versions":[{"version":"v1"},{"version":"v2"}]}`)
+		case documents.DefinitionPath(widgets):
+			fmt.Fprint(w, `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","spec":{"versions":[`+
+				`{"name":"v1","served":true},{"name":"v2","served":true,"storage":true}]}}`)
+		default:
+			fmt.Fprint(w, `{"kind":"APIResourceList","resources":[{"name":"widgets","verbs":["list","patch"]}]}`)
+		}
+	}))
+	t.Cleanup(server.Close)
+	s, ctx := newStage(t)
+	s.env.observer, s.env.documents = agreeing{}, readerOf(t, server)
+	made := made(func(m *migrationv1alpha1.StorageVersionMigration) { m.Spec.Target = boundTo(3) })
+	made.Spec.Target.EncodingVersion = "example.com/v1"
+	r := s.run(made)
+	if err := r.locate(ctx, made.Spec.Target); err != nil || r.served.Version != "v2" {
+		t.Errorf("objects are written at %q, and the error is %v", r.served.Version, err)
+	}
+	state := stateAt(3, v2, metav1.ConditionTrue)
+	d := Decide(Input{Migration: made, Observation: observed(written(9, 2, v2)), State: state, Settle: period, Now: noon})
+	if d.Verdict != Go || d.Target.EncodingVersion != "example.com/v2" {
+		t.Errorf("got %+v", d)
 	}
 }
