@@ -41,7 +41,7 @@ func (c *Controller) act(ctx context.Context, in Input, d Decision) error {
 	if err == nil {
 		err = c.createMigration(ctx, in, d)
 	}
-	if controller.Refused(err) {
+	if controller.Refused(err) || apierrors.IsAlreadyExists(err) {
 		c.event(stateForEvents(in), corev1.EventTypeWarning, eventMigrationRefused, controller.Sentence(err.Error()))
 	}
 	return err
@@ -187,8 +187,13 @@ func (c *Controller) createMigration(ctx context.Context, in Input, d Decision) 
 	}
 	created, err := c.client.StorageVersionMigrations().Create(ctx, d.Create,
 		metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
-	if apierrors.IsAlreadyExists(err) && c.caches.Migration(d.Create.Name) == nil {
-		err = controller.ErrOutdated // Another manager has created it. When the cache shows it, the next decision records it.
+	if apierrors.IsAlreadyExists(err) {
+		holder := c.caches.Migration(d.Create.Name)
+		if holder == nil || holder.HasEpoch() && holder.GroupResource() == d.Create.GroupResource() {
+			err = controller.ErrOutdated // Another manager has created it. The next decision finds it in the cache.
+		} else {
+			err = fmt.Errorf("%w, and the trigger did not create it. Delete it", err)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("creating migration %q: %w", d.Create.Name, err)

@@ -257,6 +257,8 @@ func TestAct(t *testing.T) {
 				"get storagestates widgets.example.com",
 				"create storageversionmigrations due",
 			},
+			told: []string{`Warning MigrationRefused Creating migration "due": storageversionmigrations.migration.k8s.io ` +
+				`"due" already exists, and the trigger did not create it. Delete it.`},
 			fails: `creating migration "due": storageversionmigrations.migration.k8s.io "due" already exists`,
 		},
 		"no migration while the one before is there, only not in the cache": {
