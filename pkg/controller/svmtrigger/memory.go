@@ -38,8 +38,9 @@ type seenTimes struct {
 	epoch      int64
 	epochAt    time.Time
 	migrations map[types.UID]MigrationSeen
-	// last is the state as it was last seen.
-	last *migrationv1alpha1.StorageState
+	// last is the state as it was last seen. It is never the one with the uid deleted, which the cache may go on to show.
+	last    *migrationv1alpha1.StorageState
+	deleted types.UID
 }
 
 // MigrationSeen is what a manager saw of a migration. FinishedAt is when it first saw that the migration has finished,
@@ -52,18 +53,20 @@ type MigrationSeen struct {
 // ForgetDeleted makes the next state of the resource start without what people wrote on the last one.
 func (m Memory) ForgetDeleted(resource schema.GroupResource) {
 	one := m[resource]
-	one.last = nil
+	one.last, one.deleted = nil, one.state
 	m[resource] = one
 }
 
 // Update notes when this manager first saw what is in the input, and sets the fields of the input that say so.
 func (m Memory) Update(in *Input) {
 	before, watched := m[in.Observation.Resource]
-	now := seenTimes{epochAt: in.Now, migrations: map[types.UID]MigrationSeen{}, last: before.last}
+	now := seenTimes{epochAt: in.Now, migrations: map[types.UID]MigrationSeen{}, last: before.last, deleted: before.deleted}
 	if in.State == nil {
 		in.DeletedState = before.last
 	} else {
-		now.last = in.State
+		if in.State.UID != before.deleted {
+			now.last = in.State
+		}
 		now.state, now.epoch = in.State.UID, in.State.Status.Epoch
 		if now.state == before.state && now.epoch == before.epoch {
 			now.epochAt = before.epochAt
@@ -80,7 +83,8 @@ func (m Memory) Update(in *Input) {
 		now.migrations[migration.UID] = one
 	}
 	m[in.Observation.Resource] = now
-	if in.Observation.Presence != storageversion.Served && now.last == nil && len(in.Migrations) == 0 {
+	unknown := in.State == nil && now.last == nil && len(in.Migrations) == 0
+	if unknown && in.Observation.Presence != storageversion.Served {
 		delete(m, in.Observation.Resource) // Names come and go in some clusters.
 	}
 	in.EpochSeenAt, in.MigrationsSeen = now.epochAt, now.migrations

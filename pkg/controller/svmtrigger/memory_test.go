@@ -89,3 +89,27 @@ func TestMadeUpResources(t *testing.T) {
 		t.Errorf("%d resources are remembered", len(memory))
 	}
 }
+
+// TestPauseEndsWithItsDefinition has the cache show a state that the trigger deleted for a while longer, when the
+// definition exists again.
+func TestPauseEndsWithItsDefinition(t *testing.T) {
+	memory, paused := Memory{}, stateOf(widgets, "1")
+	paused.Spec.Paused = true
+	update := func(presence storageversion.Presence, state *migrationv1alpha1.StorageState) Input {
+		in := Input{Now: start, State: state}
+		in.Observation.Resource, in.Observation.Presence = widgets, presence
+		memory.Update(&in)
+		return in
+	}
+	update(storageversion.Served, paused)
+	if in := update(storageversion.Served, nil); in.DeletedState == nil {
+		t.Error("the pause ends when somebody deletes the state")
+	}
+	update(storageversion.Deleted, paused)
+	memory.ForgetDeleted(widgets)
+	update(storageversion.Deleted, paused)
+	update(storageversion.Served, paused)
+	if in := update(storageversion.Served, nil); in.DeletedState != nil {
+		t.Error("the pause outlives the definition")
+	}
+}
