@@ -111,6 +111,9 @@ func TestStreakLogsARowOnce(t *testing.T) {
 	streak.Succeeded(ctx, "works again")
 	streak.Succeeded(ctx, "still works")
 	streak.Failed(ctx, "refused", "is refused")
+	stopped, stop := context.WithCancel(ctx)
+	stop()
+	streak.Failed(stopped, "down", "the request was cancelled")
 	var got []string
 	for _, entry := range logger.GetSink().(ktesting.Underlier).GetBuffer().Data() {
 		got = append(got, entry.Message)

@@ -18,7 +18,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"math"
 	"sync/atomic"
 	"time"
@@ -85,7 +84,6 @@ func waitForNeed(
 		switch {
 		case fits:
 			failures.Succeeded(ctx, "The resource is served now", "resource", need.String())
-		case err != nil && errors.Is(ctx.Err(), context.Canceled): // Nobody waits any more.
 		case err != nil:
 			failures.Failed(ctx, "unanswered", "Waiting for a resource: asking the API server for it failed",
 				"resource", need.String(), "err", err)
