@@ -93,8 +93,12 @@ func decideTargetOf(in Snapshot, state *migrationv1alpha1.StorageState, target T
 		found.aboutAgreement(state)
 	}
 	for j, hash := range state.Status.PersistedStorageVersionHashes {
-		if j < len(state.Status.PersistedEncodingVersions) && hash != migrationv1alpha1.Unknown {
-			found.aboutEncoding(in, state, hash, state.Status.PersistedEncodingVersions[j], target)
+		encoding := hash
+		if j < len(state.Status.PersistedEncodingVersions) {
+			encoding = state.Status.PersistedEncodingVersions[j]
+		}
+		if hash != migrationv1alpha1.Unknown {
+			found.aboutEncoding(in, state, hash, encoding, target)
 		}
 	}
 	byRelease := releases.BuiltIn(state.GroupResource().Group) || state.Status.Evidence == nil || ofKubeAPIServer(state)

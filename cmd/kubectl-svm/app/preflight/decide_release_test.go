@@ -42,6 +42,8 @@ func TestBuiltInTarget(t *testing.T) {
 	notServed := condition(migrationv1alpha1.StorageStateAgreed, metav1.ConditionFalse, "NotServed")
 	bundle := state("ClusterTrustBundle", bundles, "certificates.k8s.io/v1beta1")
 	unknown := state("ClusterTrustBundle", bundles, migrationv1alpha1.Unknown, "certificates.k8s.io/v1beta1")
+	unnamed := state("ClusterTrustBundle", bundles, "certificates.k8s.io/v1beta1")
+	unnamed.Status.PersistedEncodingVersions = nil // Another controller wrote it.
 	definition := state("CustomResourceDefinition", definitions, "apiextensions.k8s.io/v1beta1")
 	nextServer := TargetServer{Release: 38, Serves: map[string]bool{}}
 	tests := []struct {
@@ -68,6 +70,7 @@ func TestBuiltInTarget(t *testing.T) {
 		{"the other server does not serve it", bundle, TargetServer{Release: 36, Serves: map[string]bool{}},
 			[]string{"WARNING NotServedByDefault " + bundles}},
 		{"served by default", bundle, releaseTarget(37), nil},
+		{"a hash alone", unnamed, releaseTarget(37), []string{"ERROR EncodingUnreadable " + bundles}},
 		{"served again, after a roll back", with(bundle, notServed), releaseTarget(37), nil},
 		{"served on request still", with(bundle, notServed), releaseTarget(36),
 			[]string{"ERROR NotServed " + bundles, "WARNING NotServedByDefault " + bundles}},

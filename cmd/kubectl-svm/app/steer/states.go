@@ -82,7 +82,7 @@ func (o *options) retryTrigger(ctx context.Context, cluster *cli.Cluster, resour
 	}
 	all := cluster.MigrationsOf(resource)
 	uncounted := !state.Status.Migrated() && len(all) > 0 && all[0].IsConditionTrue(migrationv1alpha1.MigrationFailed) &&
-		*all[0].Spec.Target.Epoch == state.Status.Epoch
+		all[0].Spec.Target.StorageStateUID == state.UID && *all[0].Spec.Target.Epoch == state.Status.Epoch
 	nothing := state.Status.Backoff == nil && !uncounted // The trigger may not have counted the failure yet.
 	i := slices.IndexFunc(all, func(m migrationv1alpha1.StorageVersionMigration) bool { return !m.Finished() })
 	switch {

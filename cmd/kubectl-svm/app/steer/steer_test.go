@@ -27,6 +27,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
 
@@ -125,13 +126,14 @@ func TestRetryBeforeTheFailureIsCounted(t *testing.T) {
 	for _, test := range []struct {
 		hash  string
 		epoch int64
+		uid   types.UID
 		want  string
-	}{{"old", 1, retried}, {"old", 2, ""}, {"new", 1, ""}} {
+	}{{"old", 1, "", retried}, {"old", 2, "", ""}, {"old", 1, "of a state that was deleted", ""}, {"new", 1, "", ""}} {
 		state, m := migrationv1alpha1.StorageState{}, migrationv1alpha1.StorageVersionMigration{}
 		state.Name, state.Spec.Resource.Resource, m.Spec.Resource.Resource = "secrets", "secrets", "secrets"
 		state.Status.CurrentStorageVersionHash, state.Status.PersistedStorageVersionHashes = "new", []string{test.hash}
 		state.Status.Epoch = test.epoch
-		m.Spec.Target = &migrationv1alpha1.MigrationTarget{Epoch: new(int64(1))}
+		m.Spec.Target = &migrationv1alpha1.MigrationTarget{Epoch: new(int64(1)), StorageStateUID: test.uid}
 		m.Status.Conditions = []migrationv1alpha1.MigrationCondition{
 			{Type: migrationv1alpha1.MigrationFailed, Status: corev1.ConditionTrue}}
 		cluster := &cli.Cluster{Catalog: &cli.Catalog{}, States: []migrationv1alpha1.StorageState{state},
