@@ -84,6 +84,22 @@ func testAllowed(t *testing.T, c *cluster, client dynamic.Interface) {
 	versions := client.Resource(schema.GroupVersionResource{
 		Group: "internal.apiserver.k8s.io", Version: "v1alpha1", Resource: "storageversions",
 	})
+	publish := func(entries ...any) error {
+		object, err := versions.Get(t.Context(), "core.pods", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		status := object.Object["status"].(map[string]any)
+		status["storageVersions"] = append(entries, status["storageVersions"].([]any)[len(entries):]...)
+		_, err = versions.UpdateStatus(t.Context(), object, metav1.UpdateOptions{})
+		return err
+	}
+	mustDeny(t, "publishing for an API server", publish(map[string]any{
+		"apiServerID": "made-up", "encodingVersion": "v1", "decodableVersions": []any{"v1"},
+	}))
+	if err := publish(); err != nil {
+		t.Errorf("an update of what is published: %v", err)
+	}
 	if err := versions.Delete(t.Context(), "core.pods", metav1.DeleteOptions{}); err != nil {
 		t.Errorf("deleting garbage: %v", err)
 	}
