@@ -78,19 +78,20 @@ type StorageStateSpec struct {
 	// resource is the resource that this StorageState is about. It cannot be changed.
 	// +required
 	Resource GroupResource `json:"resource,omitempty,omitzero"`
-	// paused keeps the trigger from creating migrations of the resource. The trigger still observes the resource.
-	// The annotation migration.k8s.io/paused does the same.
+	// paused keeps the trigger from creating migrations of the resource. The trigger still observes the resource, and a
+	// migration that exists goes on. The annotation migration.k8s.io/paused does the same.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 	// retryToken requests another attempt after a failed migration at once, whatever status.backoff says. Any value other
-	// than status.lastHandledRetry is a new request, for example the present time. Nobody needs to remove it. The
-	// annotation migration.k8s.io/retry does the same. If both are set, this field counts.
+	// than status.lastHandledRetry is a new request, for example the present time. Nobody needs to remove it. It starts
+	// nothing if no migration has failed, and while something else holds migrations back, such as paused. The annotation
+	// migration.k8s.io/retry does the same. If both are set, this field counts.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	RetryToken string `json:"retryToken,omitempty"`
 	// soakSeconds is how long the servers must have written the current encoding before the trigger creates a migration to
 	// it. A storage version can be rolled back during this time without a second migration. If it is not set, the flag
-	// --soak-period of the manager counts. A migration that a person creates does not wait for it.
+	// --soak-period of the manager counts; 0 means no wait. A migration that a person creates does not wait for it.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=31536000
@@ -133,9 +134,9 @@ type StorageStateStatus struct {
 	// persistedStorageVersionHashes are the hashes of all encodings in which objects of spec.resource may be stored.
 	// "Unknown" in the list means that there may be others. A list that is empty or missing means the same as ["Unknown"].
 	// Do not run an API server that cannot read all of them, and do not drop any of their versions. The list shrinks only
-	// after a migration that is proven complete, and then only the current hash remains. Lists of other controllers may
-	// repeat entries without limit. A controller removes the repetitions in its first write. It replaces a list that is
-	// still too long by ["Unknown", currentStorageVersionHash].
+	// after a migration that is proven complete, and then only the current hash remains. Other controllers may have
+	// repeated entries before this limit was there. The trigger removes the repetitions in its first write. It replaces a
+	// list that is still too long by ["Unknown", currentStorageVersionHash].
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
@@ -146,7 +147,9 @@ type StorageStateStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	CurrentStorageVersionHash string `json:"currentStorageVersionHash,omitempty"`
-	// lastHeartbeatTime is when a controller last observed what the servers write and recorded it here.
+	// lastHeartbeatTime is when the trigger last observed what the servers write and recorded it here. The trigger updates
+	// it once an hour, and more often where only the age of an observation shows whether to trust it. It does not while
+	// something cannot be observed: the condition Agreed says what.
 	// +optional
 	LastHeartbeatTime metav1.Time `json:"lastHeartbeatTime,omitempty,omitzero"`
 	// currentSinceTime is when all servers were first seen to write the current encoding. It is empty while
@@ -159,15 +162,15 @@ type StorageStateStatus struct {
 	// +kubebuilder:validation:MaxLength=317
 	CurrentEncodingVersion string `json:"currentEncodingVersion,omitempty"`
 	// persistedEncodingVersions has the version of each entry of persistedStorageVersionHashes, in the same order. It has
-	// the hash itself if no known version has it, and "Unknown" for "Unknown". This field is for people. Programs use the
-	// hashes.
+	// the hash itself if no known version has it, and "Unknown" for "Unknown". It is for people, and for programs that have
+	// to know the version. To compare encodings use the hashes.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
 	// +kubebuilder:validation:items:MaxLength=317
 	PersistedEncodingVersions []string `json:"persistedEncodingVersions,omitempty"`
-	// encodings has the version of each hash that was ever observed. So people can still read a hash after its version is
-	// not served any more.
+	// encodings has the versions of the hashes that were observed, at most 100. So people can still read a hash after its
+	// version is not served any more.
 	// +optional
 	// +listType=map
 	// +listMapKey=storageVersionHash
@@ -185,7 +188,8 @@ type StorageStateStatus struct {
 	// later. By then, all writes that started before the epoch have ended.
 	// +optional
 	EpochStartTime *metav1.Time `json:"epochStartTime,omitempty"`
-	// evidence is what shows that the current encoding is the current one.
+	// evidence is what the trigger read when it found the current encoding. After a restart it compares that with what it
+	// reads then.
 	// +optional
 	Evidence *StorageEvidence `json:"evidence,omitempty"`
 	// storageSharedWith names the StorageStates of other resources with the same objects in the same storage, for example

@@ -37,7 +37,7 @@ import (
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=".status.conditions[?(@.status==\"True\")].type",description="Waiting, Running, Succeeded or Failed. It is empty until the migrator has seen the migration."
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=".status.conditions[?(@.status==\"True\")].reason",description="Why the migration is in that state."
 // +kubebuilder:printcolumn:name="Done%",type=integer,JSONPath=".status.progress.percentComplete",description="How many of the objects have an outcome, in percent of the estimated total."
-// +kubebuilder:printcolumn:name="Denied",type=integer,JSONPath=".status.progress.denied",description="How many objects the API server refuses to rewrite. status.deniedObjects names them."
+// +kubebuilder:printcolumn:name="Denied",type=integer,JSONPath=".status.progress.denied",description="How many objects cannot be rewritten. status.deniedObjects names them."
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp"
 // +kubebuilder:printcolumn:name="Processed",type=integer,priority=1,JSONPath=".status.progress.processed",description="How many objects have an outcome."
 // +kubebuilder:printcolumn:name="Total",type=integer,priority=1,JSONPath=".status.progress.estimatedTotal",description="The estimated number of objects to migrate."
@@ -198,8 +198,8 @@ type StorageVersionMigrationStatus struct {
 	// +listMapKey=version
 	// +kubebuilder:validation:MaxItems=32
 	ManagedFieldsVersions []ManagedFieldsVersion `json:"managedFieldsVersions,omitempty"`
-	// deniedObjects names objects that the API server refuses to rewrite, or that it has failed to rewrite for long, at
-	// most 100 of them. progress.denied has the number of all.
+	// deniedObjects names objects that the API server refuses to rewrite, or has failed to rewrite for long, and custom
+	// resources that a rewrite would change, at most 100 of them. progress.denied has the number of all.
 	// +optional
 	// +listType=map
 	// +listMapKey=namespace
@@ -233,10 +233,10 @@ type MigrationCondition struct {
 	// status is True, False or Unknown.
 	// +required
 	Status corev1.ConditionStatus `json:"status"`
-	// lastUpdateTime is when the condition was last updated.
+	// lastUpdateTime is when the status, the reason or the message last changed.
 	// +optional
 	LastUpdateTime metav1.Time `json:"lastUpdateTime,omitempty,omitzero"`
-	// reason is the reason for the last transition of the condition, in one word.
+	// reason says in one word why the condition has its status now. It may change while the status stays.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 	// message is a text for people with details about the reason.
@@ -289,8 +289,8 @@ type MigrationProgress struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Gone int64 `json:"gone"`
-	// denied is how many objects the API server refuses to rewrite, or has failed to rewrite for long.
-	// status.deniedObjects names them.
+	// denied is how many objects the API server refuses to rewrite, or has failed to rewrite for long, and how many a
+	// rewrite would change. status.deniedObjects names them.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Denied int64 `json:"denied"`
@@ -301,7 +301,7 @@ type MigrationProgress struct {
 	Retried int64 `json:"retried"`
 }
 
-// DeniedObject names an object that the API server refuses to rewrite, with the answer of the server.
+// DeniedObject names an object that cannot be rewritten, and says why.
 type DeniedObject struct {
 	// namespace is the namespace of the object. It is empty if the object has none.
 	// +optional
@@ -318,12 +318,13 @@ type DeniedObject struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=128
 	UID types.UID `json:"uid,omitempty"`
-	// reason is the reason of the API server's answer, for example Forbidden or Invalid.
+	// reason is the reason of the API server's answer, for example Forbidden or Invalid. It is empty if the migrator itself
+	// refuses, because a rewrite would change the object.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=256
 	Reason metav1.StatusReason `json:"reason,omitempty"`
-	// message is the message of the API server's answer, truncated to 1024 characters.
+	// message is the message of the API server's answer, or why the migrator refuses, truncated to 1024 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`

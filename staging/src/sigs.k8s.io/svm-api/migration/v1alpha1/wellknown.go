@@ -124,7 +124,7 @@ const (
 const (
 	// MigrationReasonAllObjectsMigrated: every object is stored in the target encoding or was deleted.
 	MigrationReasonAllObjectsMigrated = "AllObjectsMigrated"
-	// MigrationReasonObjectsDenied: the API server refused to rewrite some objects. All others are done.
+	// MigrationReasonObjectsDenied: some objects cannot be rewritten. All others are done.
 	MigrationReasonObjectsDenied = "ObjectsDenied"
 	// MigrationReasonInvalidResource: spec.resource is a subresource, or its server does not store it.
 	MigrationReasonInvalidResource = "InvalidResource"
@@ -203,9 +203,9 @@ const (
 	StateReasonOnlyCurrentEncoding = "OnlyCurrentEncodingPersisted"
 	// StateReasonAwaitingAgreement: a migration can start only when the servers agree.
 	StateReasonAwaitingAgreement = "AwaitingAgreement"
-	// StateReasonMigrationQueued: a migration is due, and the migrator has not started it.
+	// StateReasonMigrationQueued: a migration exists, and waits for others to end.
 	StateReasonMigrationQueued = "MigrationQueued"
-	// StateReasonMigrationRunning: a migration has started and has not ended.
+	// StateReasonMigrationRunning: a migration has started and has not ended. It may wait for something by now.
 	StateReasonMigrationRunning = "MigrationRunning"
 	// StateReasonMigrationFailed: the last migration failed. status.backoff says when the next one is due.
 	StateReasonMigrationFailed = "MigrationFailed"

@@ -26,7 +26,7 @@ import (
 // DeniedObjectApplyConfiguration represents a declarative configuration of the DeniedObject type for use
 // with apply.
 //
-// DeniedObject names an object that the API server refuses to rewrite, with the answer of the server.
+// DeniedObject names an object that cannot be rewritten, and says why.
 type DeniedObjectApplyConfiguration struct {
 	// namespace is the namespace of the object. It is empty if the object has none.
 	Namespace *string `json:"namespace,omitempty"`
@@ -34,9 +34,10 @@ type DeniedObjectApplyConfiguration struct {
 	Name *string `json:"name,omitempty"`
 	// uid is the uid of the object.
 	UID *types.UID `json:"uid,omitempty"`
-	// reason is the reason of the API server's answer, for example Forbidden or Invalid.
+	// reason is the reason of the API server's answer, for example Forbidden or Invalid. It is empty if the migrator itself
+	// refuses, because a rewrite would change the object.
 	Reason *v1.StatusReason `json:"reason,omitempty"`
-	// message is the message of the API server's answer, truncated to 1024 characters.
+	// message is the message of the API server's answer, or why the migrator refuses, truncated to 1024 characters.
 	Message *string `json:"message,omitempty"`
 }
 

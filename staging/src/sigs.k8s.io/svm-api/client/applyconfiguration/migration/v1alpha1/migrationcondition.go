@@ -33,9 +33,9 @@ type MigrationConditionApplyConfiguration struct {
 	Type *migrationv1alpha1.MigrationConditionType `json:"type,omitempty"`
 	// status is True, False or Unknown.
 	Status *v1.ConditionStatus `json:"status,omitempty"`
-	// lastUpdateTime is when the condition was last updated.
+	// lastUpdateTime is when the status, the reason or the message last changed.
 	LastUpdateTime *metav1.Time `json:"lastUpdateTime,omitempty"`
-	// reason is the reason for the last transition of the condition, in one word.
+	// reason says in one word why the condition has its status now. It may change while the status stays.
 	Reason *string `json:"reason,omitempty"`
 	// message is a text for people with details about the reason.
 	Message *string `json:"message,omitempty"`

@@ -48,8 +48,8 @@ type MigrationProgressApplyConfiguration struct {
 	WrittenByOthers *int64 `json:"writtenByOthers,omitempty"`
 	// gone is how many objects were deleted during the migration.
 	Gone *int64 `json:"gone,omitempty"`
-	// denied is how many objects the API server refuses to rewrite, or has failed to rewrite for long.
-	// status.deniedObjects names them.
+	// denied is how many objects the API server refuses to rewrite, or has failed to rewrite for long, and how many a
+	// rewrite would change. status.deniedObjects names them.
 	Denied *int64 `json:"denied,omitempty"`
 	// retried is how many requests were sent again after a transient error. It counts requests, not objects, and is not an
 	// outcome.

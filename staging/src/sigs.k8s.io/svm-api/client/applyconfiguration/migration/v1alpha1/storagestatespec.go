@@ -25,16 +25,17 @@ package v1alpha1
 type StorageStateSpecApplyConfiguration struct {
 	// resource is the resource that this StorageState is about. It cannot be changed.
 	Resource *GroupResourceApplyConfiguration `json:"resource,omitempty"`
-	// paused keeps the trigger from creating migrations of the resource. The trigger still observes the resource.
-	// The annotation migration.k8s.io/paused does the same.
+	// paused keeps the trigger from creating migrations of the resource. The trigger still observes the resource, and a
+	// migration that exists goes on. The annotation migration.k8s.io/paused does the same.
 	Paused *bool `json:"paused,omitempty"`
 	// retryToken requests another attempt after a failed migration at once, whatever status.backoff says. Any value other
-	// than status.lastHandledRetry is a new request, for example the present time. Nobody needs to remove it. The
-	// annotation migration.k8s.io/retry does the same. If both are set, this field counts.
+	// than status.lastHandledRetry is a new request, for example the present time. Nobody needs to remove it. It starts
+	// nothing if no migration has failed, and while something else holds migrations back, such as paused. The annotation
+	// migration.k8s.io/retry does the same. If both are set, this field counts.
 	RetryToken *string `json:"retryToken,omitempty"`
 	// soakSeconds is how long the servers must have written the current encoding before the trigger creates a migration to
 	// it. A storage version can be rolled back during this time without a second migration. If it is not set, the flag
-	// --soak-period of the manager counts. A migration that a person creates does not wait for it.
+	// --soak-period of the manager counts; 0 means no wait. A migration that a person creates does not wait for it.
 	SoakSeconds *int64 `json:"soakSeconds,omitempty"`
 }
 

@@ -31,14 +31,16 @@ type StorageStateStatusApplyConfiguration struct {
 	// persistedStorageVersionHashes are the hashes of all encodings in which objects of spec.resource may be stored.
 	// "Unknown" in the list means that there may be others. A list that is empty or missing means the same as ["Unknown"].
 	// Do not run an API server that cannot read all of them, and do not drop any of their versions. The list shrinks only
-	// after a migration that is proven complete, and then only the current hash remains. Lists of other controllers may
-	// repeat entries without limit. A controller removes the repetitions in its first write. It replaces a list that is
-	// still too long by ["Unknown", currentStorageVersionHash].
+	// after a migration that is proven complete, and then only the current hash remains. Other controllers may have
+	// repeated entries before this limit was there. The trigger removes the repetitions in its first write. It replaces a
+	// list that is still too long by ["Unknown", currentStorageVersionHash].
 	PersistedStorageVersionHashes []string `json:"persistedStorageVersionHashes,omitempty"`
 	// currentStorageVersionHash is the hash of the encoding in which objects are written now, as in the discovery
 	// documents of the API servers. It is "Unknown" while the servers do not agree on one.
 	CurrentStorageVersionHash *string `json:"currentStorageVersionHash,omitempty"`
-	// lastHeartbeatTime is when a controller last observed what the servers write and recorded it here.
+	// lastHeartbeatTime is when the trigger last observed what the servers write and recorded it here. The trigger updates
+	// it once an hour, and more often where only the age of an observation shows whether to trust it. It does not while
+	// something cannot be observed: the condition Agreed says what.
 	LastHeartbeatTime *v1.Time `json:"lastHeartbeatTime,omitempty"`
 	// currentSinceTime is when all servers were first seen to write the current encoding. It is empty while
 	// currentStorageVersionHash is "Unknown". A rollback and a new change of the storage version set it anew.
@@ -47,11 +49,11 @@ type StorageStateStatusApplyConfiguration struct {
 	// group. It is the hash itself if no known version has it, and "Unknown" if the hash is "Unknown".
 	CurrentEncodingVersion *string `json:"currentEncodingVersion,omitempty"`
 	// persistedEncodingVersions has the version of each entry of persistedStorageVersionHashes, in the same order. It has
-	// the hash itself if no known version has it, and "Unknown" for "Unknown". This field is for people. Programs use the
-	// hashes.
+	// the hash itself if no known version has it, and "Unknown" for "Unknown". It is for people, and for programs that have
+	// to know the version. To compare encodings use the hashes.
 	PersistedEncodingVersions []string `json:"persistedEncodingVersions,omitempty"`
-	// encodings has the version of each hash that was ever observed. So people can still read a hash after its version is
-	// not served any more.
+	// encodings has the versions of the hashes that were observed, at most 100. So people can still read a hash after its
+	// version is not served any more.
 	Encodings []StorageEncodingApplyConfiguration `json:"encodings,omitempty"`
 	// epoch goes up when a server may have written another encoding, or nobody can exclude that. It starts at 1. A
 	// migration proves something about what is stored only in the epoch for which it was created. If a state has a
@@ -62,7 +64,8 @@ type StorageStateStatusApplyConfiguration struct {
 	// epochStartTime is when the epoch started. A migration proves something only if it started at least one settle period
 	// later. By then, all writes that started before the epoch have ended.
 	EpochStartTime *v1.Time `json:"epochStartTime,omitempty"`
-	// evidence is what shows that the current encoding is the current one.
+	// evidence is what the trigger read when it found the current encoding. After a restart it compares that with what it
+	// reads then.
 	Evidence *StorageEvidenceApplyConfiguration `json:"evidence,omitempty"`
 	// storageSharedWith names the StorageStates of other resources with the same objects in the same storage, for example
 	// events and events.events.k8s.io. Each of them has migrations of its own. This field is for people.

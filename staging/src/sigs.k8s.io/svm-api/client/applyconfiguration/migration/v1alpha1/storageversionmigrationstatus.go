@@ -47,8 +47,8 @@ type StorageVersionMigrationStatusApplyConfiguration struct {
 	// The API server refuses server-side apply of an object whose managedFields name a version that has left the
 	// definition. At most 32 versions are listed.
 	ManagedFieldsVersions []ManagedFieldsVersionApplyConfiguration `json:"managedFieldsVersions,omitempty"`
-	// deniedObjects names objects that the API server refuses to rewrite, or that it has failed to rewrite for long, at
-	// most 100 of them. progress.denied has the number of all.
+	// deniedObjects names objects that the API server refuses to rewrite, or has failed to rewrite for long, and custom
+	// resources that a rewrite would change, at most 100 of them. progress.denied has the number of all.
 	DeniedObjects []DeniedObjectApplyConfiguration `json:"deniedObjects,omitempty"`
 	// startTime is when the migrator first started to work on the migration.
 	StartTime *v1.Time `json:"startTime,omitempty"`
