@@ -62,8 +62,8 @@ type Streak struct {
 	kind atomic.Value // a string
 }
 
-// Failed logs a failure, at verbosity 4 if the one before it was of the same kind. A request that was cancelled, because
-// nobody waits for the answer any more, is no failure.
+// Failed logs a failure, at verbosity 4 if the one before it was of the same kind. A request that was cancelled is no
+// failure: nobody waits for the answer any more.
 func (s *Streak) Failed(ctx context.Context, kind, message string, keysAndValues ...any) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return

@@ -38,7 +38,7 @@ type seenTimes struct {
 	epoch      int64
 	epochAt    time.Time
 	migrations map[types.UID]MigrationSeen
-	// last is the state as it was last seen. It is never the one with the uid deleted, which the cache may go on to show.
+	// last is the state as it was last seen. It is not the one with the uid deleted, which the cache may go on to show.
 	last    *migrationv1alpha1.StorageState
 	deleted types.UID
 }
@@ -60,7 +60,9 @@ func (m Memory) ForgetDeleted(resource schema.GroupResource) {
 // Update notes when this manager first saw what is in the input, and sets the fields of the input that say so.
 func (m Memory) Update(in *Input) {
 	before, watched := m[in.Observation.Resource]
-	now := seenTimes{epochAt: in.Now, migrations: map[types.UID]MigrationSeen{}, last: before.last, deleted: before.deleted}
+	now := seenTimes{
+		epochAt: in.Now, migrations: map[types.UID]MigrationSeen{}, last: before.last, deleted: before.deleted,
+	}
 	if in.State == nil {
 		in.DeletedState = before.last
 	} else {

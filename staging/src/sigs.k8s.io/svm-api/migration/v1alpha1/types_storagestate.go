@@ -162,8 +162,8 @@ type StorageStateStatus struct {
 	// +kubebuilder:validation:MaxLength=317
 	CurrentEncodingVersion string `json:"currentEncodingVersion,omitempty"`
 	// persistedEncodingVersions has the version of each entry of persistedStorageVersionHashes, in the same order. It has
-	// the hash itself if no known version has it, and "Unknown" for "Unknown". It is for people, and for programs that have
-	// to know the version. To compare encodings use the hashes.
+	// the hash itself if no known version has it, and "Unknown" for "Unknown". It is for people, and for programs that
+	// have to know the version. To compare encodings use the hashes.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100

@@ -318,8 +318,8 @@ type DeniedObject struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=128
 	UID types.UID `json:"uid,omitempty"`
-	// reason is the reason of the API server's answer, for example Forbidden or Invalid. It is empty if the migrator itself
-	// refuses, because a rewrite would change the object.
+	// reason is the reason of the API server's answer, for example Forbidden or Invalid. It is empty if the migrator
+	// itself refuses, because a rewrite would change the object.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=256

@@ -34,8 +34,8 @@ type DeniedObjectApplyConfiguration struct {
 	Name *string `json:"name,omitempty"`
 	// uid is the uid of the object.
 	UID *types.UID `json:"uid,omitempty"`
-	// reason is the reason of the API server's answer, for example Forbidden or Invalid. It is empty if the migrator itself
-	// refuses, because a rewrite would change the object.
+	// reason is the reason of the API server's answer, for example Forbidden or Invalid. It is empty if the migrator
+	// itself refuses, because a rewrite would change the object.
 	Reason *v1.StatusReason `json:"reason,omitempty"`
 	// message is the message of the API server's answer, or why the migrator refuses, truncated to 1024 characters.
 	Message *string `json:"message,omitempty"`

@@ -49,8 +49,8 @@ type StorageStateStatusApplyConfiguration struct {
 	// group. It is the hash itself if no known version has it, and "Unknown" if the hash is "Unknown".
 	CurrentEncodingVersion *string `json:"currentEncodingVersion,omitempty"`
 	// persistedEncodingVersions has the version of each entry of persistedStorageVersionHashes, in the same order. It has
-	// the hash itself if no known version has it, and "Unknown" for "Unknown". It is for people, and for programs that have
-	// to know the version. To compare encodings use the hashes.
+	// the hash itself if no known version has it, and "Unknown" for "Unknown". It is for people, and for programs that
+	// have to know the version. To compare encodings use the hashes.
 	PersistedEncodingVersions []string `json:"persistedEncodingVersions,omitempty"`
 	// encodings has the versions of the hashes that were observed, at most 100. So people can still read a hash after its
 	// version is not served any more.
