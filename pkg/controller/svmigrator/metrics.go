@@ -29,6 +29,7 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 )
 
 // coreSubsystem begins the names of those metrics that the earlier migrators have as well. All others begin with
@@ -89,6 +90,9 @@ var Register = sync.OnceFunc(func() {
 	// Create the series at zero. The function increase() does not count a series that appears with the value one.
 	migrationDuration.WithLabelValues(string(migrationv1alpha1.MigrationSucceeded))
 	migrationDuration.WithLabelValues(string(migrationv1alpha1.MigrationFailed))
+	for _, outcome := range sweep.Outcomes {
+		outcomes.WithLabelValues(outcome.String())
+	}
 })
 
 func collect(c *Controller, gauge controller.Gauge) {
