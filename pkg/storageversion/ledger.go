@@ -33,7 +33,7 @@ type Ledger struct {
 	looks        *looks // asks servers
 	sharing      sharing
 	builtIns     *builtIns     // asks servers, looks, sharing
-	publications *publications // asks servers
+	publications *publications // asks servers, looks
 	definitions  definitions
 	// existingDefinitions is how many of the definitions exist.
 	existingDefinitions int
@@ -59,14 +59,13 @@ func NewLedger(linger time.Duration) *Ledger {
 		unreadable:  unreadable{},
 	}
 	l.looks = &looks{
-		servers: l.servers, processes: processes{}, lastAdvertised: map[string]string{},
-		firstRead: map[Process]time.Time{}, confirmed: map[Process]time.Time{}, takenBack: map[Process]bool{},
+		servers: l.servers, processes: processes{}, lastAdvertised: map[string]string{}, readings: map[Process]reading{},
 	}
 	l.builtIns = &builtIns{
 		servers: l.servers, looks: l.looks, sharing: l.sharing, resources: map[schema.GroupResource]builtIn{},
 	}
 	l.publications = &publications{
-		servers: l.servers, objects: map[schema.GroupResource]StorageVersion{}, publishers: sets.Set[Process]{},
+		servers: l.servers, looks: l.looks, objects: map[schema.GroupResource]StorageVersion{},
 	}
 	return l
 }
@@ -113,7 +112,6 @@ func (l *Ledger) SetServers(now time.Time, living []Process, unbroken bool) Chan
 		l.noteDeparture(now, departure)
 	}
 	l.looks.forget(left, unbroken)
-	l.publications.publishers.Delete(left...)
 	changes := l.noteReturns(now, back)
 	maps.Copy(changes, l.noteBuiltIns(now))
 	return changes
@@ -164,7 +162,6 @@ func (l *Ledger) ConnectionLost(now time.Time, name string) Changes {
 		return nil
 	}
 	l.servers.changed = now
-	l.publications.publishers.Clear()
 	return l.noteBuiltIns(now)
 }
 
@@ -176,16 +173,9 @@ func (l *Ledger) SetLook(now time.Time, look Look) Changes {
 			return l.notBuiltIn(resource, r.Versions)
 		})
 	}
-	unread, doubtful := l.looks.set(now, look)
-	if doubtful {
-		l.publications.publishers.Clear()
-	}
-	if len(unread) > 0 {
+	if unread := l.looks.set(now, look); len(unread) > 0 {
 		l.servers.changed = now
 		l.noteDeparture(now, Sighting{Evidence: l.servers.evidence(), UnreadDeparted: unread})
-	}
-	if l.looks.problemOfLook(now) == nil && look.ServesStorageVersions() {
-		l.publications.publishers.Insert(l.servers.living...)
 	}
 	l.sharing.learn(look)
 	for _, resource := range l.builtIns.learn(now) {

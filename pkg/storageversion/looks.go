@@ -46,32 +46,40 @@ type looks struct {
 	byAddress      bool              // each server advertises an address of its own, so its address tells its document
 	read           []Process         // the processes that the last complete look read
 	readAt         time.Time         // when it was recorded
-	firstRead      map[Process]time.Time
-	confirmed      map[Process]time.Time // the time in firstRead that is certain
-	takenBack      map[Process]bool      // a look counted it by mistake, so a record may name it as read
-	mayBeTakenOver bool                  // a connection ended, and no look was complete since
-	problemSince   time.Time             // zero while it is known what the living processes write
+	readings       map[Process]reading
+	mayBeTakenOver bool      // a connection ended, and no look was complete since
+	problemSince   time.Time // zero while it is known what the living processes write
 }
 
-// set records a look. It returns the processes that nobody read and that may have written, and whether all earlier
-// looks have become doubtful.
-func (l *looks) set(now time.Time, look Look) (unread []Process, doubtful bool) {
+// reading is what complete looks have found out about a process that they counted. A process that none of them counted
+// has no reading. When something makes the looks doubtful, the reading of a process is deleted or taken back.
+type reading struct {
+	first     time.Time // when the first of these looks was recorded
+	confirmed bool      // etcd has shown since that the process held its Lease
+	publishes bool      // the process serves the StorageVersion API
+	// takenBack means that looks may have counted another process in its place. A record may name it as read all the
+	// same. Nothing else is set then.
+	takenBack bool
+}
+
+// set records a look. It returns the processes that nobody read and that may have written.
+func (l *looks) set(now time.Time, look Look) (unread []Process) {
 	l.learnAddresses(now, look)
 	unread = l.processes.answer(look.Documents, !l.readAt.IsZero())
 	l.last, l.lookedAt, l.addresses = &look, now, slices.Sorted(maps.Keys(look.Documents))
 	if l.problemWithoutLost(now) == nil {
 		unread = append(unread, l.processes.forget(look.Documents)...)
 	}
-	if doubtful = l.mayHaveCountedDeparted(now); doubtful {
+	if l.mayHaveCountedDeparted(now) {
 		for _, process := range l.read {
-			l.takenBack[process] = true
+			l.readings[process] = reading{takenBack: true}
 		}
 		l.doubtAll()
 	}
 	if l.problemOfLook(now) == nil {
 		l.noteRead(now)
 	}
-	return unread, doubtful
+	return unread
 }
 
 // drop forgets that documents list a resource. It changes no document, because whoever read it may keep it.
@@ -86,12 +94,13 @@ func (l *looks) drop(resource schema.GroupResource) {
 
 // noteRead records that the last look read the living processes.
 func (l *looks) noteRead(now time.Time) {
-	l.read, l.readAt, l.mayBeTakenOver = l.servers.living, now, false
-	clear(l.takenBack)
+	before := l.readings
+	l.read, l.readAt, l.readings, l.mayBeTakenOver = l.servers.living, now, map[Process]reading{}, false
 	for _, process := range l.read {
-		if _, before := l.firstRead[process]; !before {
-			l.firstRead[process] = now
-		}
+		r := before[process]
+		r.first, r.takenBack = cmp.Or(r.first, now), false
+		r.publishes = r.publishes || l.last.ServesStorageVersions()
+		l.readings[process] = r
 	}
 }
 
@@ -104,10 +113,10 @@ func (l *looks) noteProblem(now time.Time) {
 	}
 }
 
-// doubtAll forgets which processes earlier looks have read.
+// doubtAll forgets what earlier looks have found out, but for the processes that they counted by mistake.
 func (l *looks) doubtAll() {
 	l.read = nil
-	clear(l.firstRead)
+	maps.DeleteFunc(l.readings, func(_ Process, r reading) bool { return !r.takenBack })
 }
 
 // lose records that the connection to a process ended, which makes all earlier looks doubtful. It reports whether that
@@ -161,9 +170,7 @@ func (l *looks) forget(left []Process, unbroken bool) {
 		l.read = nil
 	}
 	for _, process := range left {
-		delete(l.takenBack, process)
-		delete(l.firstRead, process)
-		delete(l.confirmed, process)
+		delete(l.readings, process)
 	}
 }
 
@@ -173,17 +180,12 @@ func (l *looks) takeBack() {
 	if l.last == nil || !l.last.Shared {
 		return
 	}
-	maps.DeleteFunc(l.firstRead, func(process Process, first time.Time) bool {
-		uncertain := !l.confirmed[process].Equal(first)
-		if uncertain {
-			l.takenBack[process] = true
+	for process, r := range l.readings {
+		if !r.confirmed {
+			l.readings[process] = reading{takenBack: true}
 		}
-		return uncertain
-	})
-	l.read = slices.DeleteFunc(slices.Clone(l.read), func(process Process) bool {
-		_, read := l.firstRead[process]
-		return !read
-	})
+	}
+	l.read = slices.DeleteFunc(slices.Clone(l.read), func(process Process) bool { return !l.readings[process].confirmed })
 }
 
 // ofLiving reports whether the last look began when the same processes lived as now.
@@ -225,7 +227,7 @@ func (l *looks) unreadLiving() []Process {
 		return slices.Contains(l.read, process)
 	})
 	for i, process := range unread {
-		if l.takenBack[process] {
+		if l.readings[process].takenBack {
 			unread[i].Incarnation = ""
 		}
 	}
@@ -238,11 +240,11 @@ func (l *looks) unreadLiving() []Process {
 // returned without its incarnation, which matches no record.
 func (l *looks) unconfirmed(processes []Process) (unconfirmed []Process) {
 	for _, process := range processes {
-		first, read := l.firstRead[process]
+		r, counted := l.readings[process]
 		switch {
-		case read && !l.confirmed[process].Equal(first), l.takenBack[process], l.mayBeTakenOver:
+		case counted && !r.confirmed, l.mayBeTakenOver:
 			unconfirmed = append(unconfirmed, Process{Identity: process.Identity})
-		case !read || !slices.Contains(l.read, process):
+		case !counted || !slices.Contains(l.read, process):
 			unconfirmed = append(unconfirmed, process)
 		}
 	}
@@ -254,9 +256,9 @@ func (l *looks) unconfirmed(processes []Process) (unconfirmed []Process) {
 func (l *looks) certainFrom() time.Time {
 	var from time.Time
 	for _, process := range l.servers.living {
-		first, read := l.firstRead[process]
-		if read && !l.confirmed[process].Equal(first) && first.Add(confirmAfter).After(from) {
-			from = first.Add(confirmAfter)
+		r := l.readings[process]
+		if !r.first.IsZero() && !r.confirmed && r.first.Add(confirmAfter).After(from) {
+			from = r.first.Add(confirmAfter)
 		}
 	}
 	return from
@@ -265,8 +267,10 @@ func (l *looks) certainFrom() time.Time {
 // confirm records that etcd was asked then, and that the living processes held their Leases.
 func (l *looks) confirm(asked time.Time) {
 	for _, process := range l.servers.living {
-		if first, read := l.firstRead[process]; read && !asked.Before(first.Add(confirmAfter)) {
-			l.confirmed[process] = first
+		r := l.readings[process]
+		if !r.first.IsZero() && !asked.Before(r.first.Add(confirmAfter)) {
+			r.confirmed = true
+			l.readings[process] = r
 		}
 	}
 }

@@ -26,13 +26,12 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
-// publications knows the StorageVersion objects, in which servers publish what they write, and which servers do so.
+// publications knows the StorageVersion objects, in which servers publish what they write.
 type publications struct {
 	servers *servers
+	looks   *looks
 	watched bool // all objects are known, and every change of them becomes known
 	objects map[schema.GroupResource]StorageVersion
-	// publishers are the processes that were found to serve the StorageVersion API.
-	publishers sets.Set[Process]
 }
 
 // set records the state of an object; nil means that there is none. It reports whether the state differs from
@@ -48,15 +47,17 @@ func (p *publications) set(resource schema.GroupResource, object *StorageVersion
 }
 
 // complete reports whether every living server publishes all that it writes. A server on which the API is switched
-// off leaves the entry of the process before it in place, so each process must have been found to serve the API as
+// off leaves the entry of the process before it in place, so looks must have found that each process serves the API as
 // well.
 func (p *publications) complete() bool {
 	identities := sets.Set[string]{}
 	for _, object := range p.objects {
 		identities.Insert(slices.Collect(maps.Keys(object.EncodingVersions))...)
 	}
-	return p.watched && len(p.servers.living) > 0 && p.publishers.HasAll(p.servers.living...) &&
-		!slices.ContainsFunc(p.servers.living, func(server Process) bool { return !identities.Has(server.Identity) })
+	publishesNothing := func(process Process) bool {
+		return !identities.Has(process.Identity) || !p.looks.readings[process].publishes
+	}
+	return p.watched && len(p.servers.living) > 0 && !slices.ContainsFunc(p.servers.living, publishesNothing)
 }
 
 // sighting returns what the object of a resource says about its kind.

@@ -19,6 +19,7 @@ package storageversion
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -115,6 +116,18 @@ func TestStorageVersions(t *testing.T) {
 		s.servers(true, "a/2", "b/1")
 		s.looks(at(writes(appsV1beta1), publishing(appsV1)), "a/2", "b/1")
 		expect(t, s, deployments, "", []string{appsV1}, sortedSet([]string{appsV1, appsV1beta1}))
+	})
+	t.Run("a look that is taken back does not show who publishes", func(t *testing.T) {
+		s := newStory()
+		s.servers(true, "a/1", "b/1")
+		s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1", "b=apps/v1"))
+		s.SetStorageVersionsWatched(s.tick(), true)
+		s.shares("", at(publishing(appsV1), publishing(appsV1)), "a/1", "b/1")
+		expect(t, s, deployments, "", []string{appsV1})
+		// The look met c in the place of b, on which the API is off: b has the entry of its predecessor.
+		s.SetServers(s.now.Add(time.Second), processesOf([]string{"a/1", "b/1", "c/1"}), true)
+		s.SetServers(s.now.Add(2*time.Second), processesOf([]string{"a/1", "b/1"}), true)
+		expect(t, s, deployments, unseen, []string{appsV1}, []string{appsV1})
 	})
 	t.Run("a server that does not serve the resource is in the evidence", func(t *testing.T) {
 		evidence := func(c string) migrationv1alpha1.StorageEvidence {

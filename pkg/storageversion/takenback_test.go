@@ -46,6 +46,21 @@ func TestLookThatIsTakenBack(t *testing.T) {
 	}
 }
 
+// TestLookAfterOneThatIsTakenBack reads the processes. So a record that names them is right from then on.
+func TestLookAfterOneThatIsTakenBack(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1", "b/1")
+	s.shares("", at(writes(appsV1), writes(appsV1)), "a/1", "b/1")
+	s.SetServers(s.now.Add(time.Second), processesOf([]string{"a/1", "b/1", "c/1"}), true)
+	s.shares("", at(writes(appsV1), writes(appsV1), writes(appsV1)), "a/1", "b/1", "c/1")
+	expect(t, s, deployments, "", []string{appsV1}, []string{appsV1})
+	s.servers(false, "a/1", "b/1", "d/1")
+	want := processesOf([]string{"a/1", "b/1", "d/1"})
+	if o := s.Observe(s.now, deployments); !slices.Equal(o.UnreadLiving, want) {
+		t.Errorf("unread are %v, want %v", o.UnreadLiving, want)
+	}
+}
+
 // TestLookIsNotCompletedByTime has a look that is not complete, because a server that left may still answer. When that
 // cannot be any more, the look does not count: nothing was recorded of it.
 func TestLookIsNotCompletedByTime(t *testing.T) {
