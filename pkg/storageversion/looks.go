@@ -67,9 +67,6 @@ func (l *looks) set(now time.Time, look Look) (unread []Process) {
 	l.learnAddresses(now, look)
 	unread = l.processes.answer(look.Documents, !l.readAt.IsZero())
 	l.last, l.lookedAt, l.addresses = &look, now, slices.Sorted(maps.Keys(look.Documents))
-	if l.problemWithoutLost(now) == nil {
-		unread = append(unread, l.processes.forget(look.Documents)...)
-	}
 	if l.mayHaveCountedDeparted(now) {
 		for _, process := range l.read {
 			l.readings[process] = reading{takenBack: true}
@@ -77,6 +74,7 @@ func (l *looks) set(now time.Time, look Look) (unread []Process) {
 		l.doubtAll()
 	}
 	if l.problemOfLook(now) == nil {
+		unread = append(unread, l.processes.forget(look.Documents)...)
 		l.noteRead(now)
 	}
 	return unread

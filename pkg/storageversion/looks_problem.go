@@ -33,6 +33,10 @@ func (l *looks) problemOfProcesses(now time.Time) *Problem {
 	if len(l.servers.living) > 0 && l.servers.equal(l.read) {
 		return nil
 	}
+	if lost := l.processes.lost(); len(lost) > 0 {
+		return l.problem("the API server %s may have restarted: its connection to the manager ended. The "+
+			"manager reads the server again as soon as the server answers", lost[0].Identity)
+	}
 	if problem := l.problemOfLook(now); problem != nil || len(l.servers.living) == 0 {
 		return problem
 	}
@@ -41,17 +45,9 @@ func (l *looks) problemOfProcesses(now time.Time) *Problem {
 		"That takes some seconds", l.servers.names())
 }
 
-// problemOfLook returns why the last look is not a complete look at the living processes, or nil.
+// problemOfLook returns why the last look is not a complete look at the living processes, or nil. It does not ask
+// whether a connection has ended: problemOfProcesses does.
 func (l *looks) problemOfLook(now time.Time) *Problem {
-	if lost := l.processes.lost(); len(lost) > 0 {
-		return l.problem("the API server %s may have restarted: its connection to the manager ended. The "+
-			"manager reads the server again as soon as the server answers", lost[0].Identity)
-	}
-	return l.problemWithoutLost(now)
-}
-
-// problemWithoutLost is problemOfLook without regard to processes that were lost.
-func (l *looks) problemWithoutLost(now time.Time) *Problem {
 	if !l.ofLiving() {
 		return l.problem("API servers started or stopped (alive: %s), and their discovery documents have not been "+
 			"read since. The manager reads them within seconds", l.servers.names())
