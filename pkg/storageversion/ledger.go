@@ -208,7 +208,6 @@ func (l *Ledger) dropBuiltIns(group string) resourceSet {
 	for resource, known := range l.builtIns.resources {
 		if resource.Group == group && l.notBuiltIn(resource, known.versions) {
 			delete(l.builtIns.resources, resource)
-			l.looks.drop(resource)
 			delete(l.sightings, resource)
 			dropped.Insert(resource)
 		}

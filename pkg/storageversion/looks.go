@@ -22,7 +22,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
@@ -78,16 +77,6 @@ func (l *looks) set(now time.Time, look Look) (unread []Process) {
 		l.noteRead(now)
 	}
 	return unread
-}
-
-// drop forgets that documents list a resource. It changes no document, because whoever read it may keep it.
-func (l *looks) drop(resource schema.GroupResource) {
-	l.last.Documents = maps.Clone(l.last.Documents)
-	for address, document := range l.last.Documents {
-		document.Resources = maps.Clone(document.Resources)
-		delete(document.Resources, resource)
-		l.last.Documents[address] = document
-	}
 }
 
 // noteRead records that the last look read the living processes.
