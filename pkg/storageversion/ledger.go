@@ -141,9 +141,9 @@ func (l *Ledger) noteDeparture(now time.Time, departure Sighting) {
 // its Lease for a while.
 func (l *Ledger) noteReturns(now time.Time, back map[Process]time.Time) Changes {
 	changes := Changes{}
-	for process, left := range back {
+	for _, process := range slices.SortedFunc(maps.Keys(back), compareProcesses) {
 		for resource, definition := range l.definitions {
-			if definition == nil || !l.sightings.changedSince(resource, left.Add(-maxFrozen)) {
+			if definition == nil || !l.sightings.changedSince(resource, back[process].Add(-maxFrozen)) {
 				continue
 			}
 			sighting, _ := l.sightings.last(resource)

@@ -79,7 +79,8 @@ func (p processes) lose(name string) bool {
 // them. Before all have answered once (allAnswered), a process that answers for the first time does not count as one
 // that has come: the record of a resource shows which processes were known before.
 func (p processes) answer(documents map[string]Document, allAnswered bool) (unread []Process) {
-	for name, document := range documents {
+	for _, name := range slices.Sorted(maps.Keys(documents)) {
+		document := documents[name]
 		if !document.Connected {
 			continue
 		}
@@ -100,15 +101,15 @@ func (p processes) answer(documents map[string]Document, allAnswered bool) (unre
 // forget forgets the processes that did not answer in a complete look: they live no more. It returns, as servers that
 // nobody read, the names of those that no Lease identifies.
 func (p processes) forget(documents map[string]Document) (unread []Process) {
-	maps.DeleteFunc(p, func(name string, before connectedProcess) bool {
+	for _, name := range slices.Sorted(maps.Keys(p)) {
 		if documents[name].Connected {
-			return false
+			continue
 		}
-		if !before.identified {
+		if !p[name].identified {
 			unread = append(unread, Process{Identity: name})
 		}
-		return true
-	})
+		delete(p, name)
+	}
 	return unread
 }
 

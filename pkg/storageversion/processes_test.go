@@ -18,6 +18,7 @@ package storageversion
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -191,6 +192,22 @@ func TestRestartThatNothingTellsOf(t *testing.T) {
 			expectUnseen(t, s, test.unseen...)
 		})
 	}
+}
+
+// TestRestartsThatOneLookShows has many processes replaced, and others gone. They are noted always in the same order.
+func TestRestartsThatOneLookShows(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1")
+	before, after := map[string]Document{}, map[string]Document{}
+	var replaced, gone []string
+	for _, name := range strings.Split("abcdefghijkl", "") {
+		before[name], after[name] = old(appsV1, 1), old(appsV1, 2)
+		before[name+"0"] = old(appsV1, 1)
+		replaced, gone = append(replaced, name), append(gone, name+"0")
+	}
+	s.looks(before, "a/1")
+	s.looks(after, "a/1")
+	expectUnseen(t, s, nil, slices.Concat(replaced, gone), nil)
 }
 
 // TestOldServerTakesOverTheLeaseOfANewerOne that crashed, as after an upgrade that failed.

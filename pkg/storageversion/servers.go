@@ -68,10 +68,13 @@ func (s *servers) set(
 		}
 	}
 	s.changed, s.hadLeases = now, s.hadLeases || len(next) > 0
-	s.living = slices.SortedFunc(maps.Keys(next), func(a, b Process) int {
-		return cmp.Or(cmp.Compare(a.Identity, b.Identity), cmp.Compare(a.Incarnation, b.Incarnation))
-	})
+	s.living = slices.SortedFunc(maps.Keys(next), compareProcesses)
 	return left, back, came, true
+}
+
+// compareProcesses orders processes by their identities.
+func compareProcesses(a, b Process) int {
+	return cmp.Or(cmp.Compare(a.Identity, b.Identity), cmp.Compare(a.Incarnation, b.Incarnation))
 }
 
 // lives reports whether the process lives.

@@ -18,6 +18,7 @@ package storageversion
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -169,6 +170,22 @@ func TestServerThatComesBack(t *testing.T) {
 		if after := len(s.Observe(s.now, widgets).Sightings); after != before {
 			t.Errorf("%s: another process makes %d sightings", name, after-before)
 		}
+	}
+}
+
+// TestServersThatComeBackTogether wants a sighting for each, always in the same order.
+func TestServersThatComeBackTogether(t *testing.T) {
+	s, all := newStory(), strings.Split("a/1 b/1 c/1 d/1 e/1 f/1 g/1 h/1", " ")
+	s.servers(true, all...)
+	s.servers(true)
+	s.SetDefinition(s.tick(), widgets, widget(1, "v1", "v1"))
+	s.servers(true, all...)
+	var unread []Process
+	for _, sighting := range s.Observe(s.now, widgets).Sightings {
+		unread = append(unread, sighting.UnreadDeparted...)
+	}
+	if want := processesOf(all); !slices.Equal(unread, want) {
+		t.Errorf("came back: %v, want %v", unread, want)
 	}
 }
 

@@ -333,7 +333,7 @@ func (s *store[T]) Replace(objects []any, resourceVersion string) error {
 		d.set = append(d.set, typed)
 		names.Insert(typed.GetObjectMeta().GetName())
 	}
-	d.gone = s.source.names.Difference(names).UnsortedList()
+	d.gone = sets.List(s.source.names.Difference(names))
 	s.source.names, s.source.listedAgain = names, true
 	s.emit(d)
 	if first {
