@@ -35,17 +35,10 @@ const (
 	endpointsPort     = "https"
 )
 
-// addressWatcher knows at which addresses servers answer.
-type addressWatcher struct {
-	*sharedLedger
-	source *source
-
-	ready []string // the addresses of servers that are ready, in order; guarded by sharedLedger.mu
-}
-
-func (w *addressWatcher) run(ctx context.Context) {
+// followAddresses keeps the addresses of servers that are ready.
+func (s *sharedLedger) followAddresses(ctx context.Context, from *source) {
 	bySlice := map[string][]string{}
-	follow(ctx, w.source, func(d delta[*discoveryv1.EndpointSlice]) {
+	follow(ctx, from, func(d delta[*discoveryv1.EndpointSlice]) {
 		for _, slice := range d.set {
 			bySlice[slice.Name] = addressesIn(slice)
 		}
@@ -55,22 +48,22 @@ func (w *addressWatcher) run(ctx context.Context) {
 		ready := slices.Concat(slices.Collect(maps.Values(bySlice))...)
 		slices.Sort(ready)
 		ready = slices.Compact(ready)
-		w.mu.Lock()
-		changed := !slices.Equal(w.ready, ready)
-		w.ready = ready
-		w.mu.Unlock()
+		s.mu.Lock()
+		changed := !slices.Equal(s.ready, ready)
+		s.ready = ready
+		s.mu.Unlock()
 		if changed {
 			klog.FromContext(ctx).Info("Addresses of API servers changed", "addresses", ready)
-			w.serversChanged.raise()
+			s.serversChanged.raise()
 		}
 	}, nil)
 }
 
 // readyAddresses returns the addresses of servers that are ready, in order.
-func (w *addressWatcher) readyAddresses() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.ready
+func (s *sharedLedger) readyAddresses() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ready
 }
 
 // addressesIn returns the addresses of servers that are ready, each with the port.

@@ -49,9 +49,8 @@ const (
 // leaseWatcher reports to the Ledger which server processes live.
 type leaseWatcher struct {
 	*sharedLedger
-	source    *source
-	health    *sourceHealth
-	addresses *addressWatcher
+	source *source
+	health *sourceHealth
 
 	// shown is what the watch has shown. lostAt is when it last showed that a process lost its Lease, lostAddresses where
 	// such servers may still answer. Guarded by sharedLedger.mu.
@@ -75,7 +74,7 @@ func (w *leaseWatcher) run(ctx context.Context) {
 		w.leases.apply(d, w.clock.Now())
 		if d.listed {
 			earlier, unbroken := w.livedBefore(ctx, was)
-			w.report(ctx, append(earlier, w.leases.mayHaveLived(was, w.addresses.readyAddresses(), unbroken)...), unbroken)
+			w.report(ctx, append(earlier, w.leases.mayHaveLived(was, w.readyAddresses(), unbroken)...), unbroken)
 			return
 		}
 		w.report(ctx, nil, true)
@@ -90,7 +89,7 @@ func (w *leaseWatcher) livedBefore(
 ) (earlier [][]storageversion.Process, unbroken bool) {
 	first, young := was.byName == nil, false
 	h := &history{at: w.source.leasesOfServers, identities: sets.KeySet(w.leases.lastHeld)}
-	living, _ := w.leases.processes(w.addresses.readyAddresses())
+	living, _ := w.leases.processes(w.readyAddresses())
 	for _, server := range living {
 		h.identities.Insert(server.Identity)
 		young = young || w.leases.byName[server.Identity].young(w.clock.Now())
@@ -114,7 +113,7 @@ func (w *leaseWatcher) livedBefore(
 // report gives the Ledger which processes lived one after the other, and which live now. unbroken says that it misses
 // none of them.
 func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Process, unbroken bool) {
-	living, gone := w.leases.processes(w.addresses.readyAddresses())
+	living, gone := w.leases.processes(w.readyAddresses())
 	changed := false
 	var before []storageversion.Process
 	w.update(func(now time.Time) storageversion.Changes {

@@ -60,7 +60,7 @@ func (p *discoveryPoller) readServer(ctx context.Context, address string) storag
 func (p *discoveryPoller) readServers(ctx context.Context) storageversion.Look {
 	p.mu.Lock()
 	var addresses []string
-	addresses, p.direct = p.clients.addresses(p.addresses.ready)
+	addresses, p.direct = p.clients.addresses(p.ready)
 	look := storageversion.Look{
 		Living: p.ledger.Living(), Advertised: p.leases.shown.advertised(), Documents: map[string]storageversion.Document{},
 	}

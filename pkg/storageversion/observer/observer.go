@@ -54,11 +54,9 @@ type Observer struct {
 	shared  *sharedLedger
 	clients *clients
 
-	leases          *leaseWatcher
-	addresses       *addressWatcher
-	storageVersions *storageVersionWatcher
-	aggregated      *aggregatedReader
-	poller          *discoveryPoller
+	leases     *leaseWatcher
+	aggregated *aggregatedReader
+	poller     *discoveryPoller
 }
 
 // New returns an Observer. It does nothing before Run.
@@ -78,25 +76,22 @@ func New(config *rest.Config, options Options) (*Observer, error) {
 	}
 	shared := &sharedLedger{
 		clock: options.Clock, pollInterval: options.PollInterval, ledger: storageversion.NewLedger(linger),
-		lastRead: map[migrationv1alpha1.EvidenceSource]time.Time{}, serversChanged: newSignal(),
+		serversChanged: newSignal(), storageVersionsServed: newSignal(),
+		lastRead:     map[migrationv1alpha1.EvidenceSource]time.Time{},
 		lastRevision: map[migrationv1alpha1.EvidenceSource]int64{},
 	}
 	o := &Observer{
 		shared: shared, clients: c,
-		addresses:       &addressWatcher{sharedLedger: shared, source: c.endpointSlices},
-		storageVersions: &storageVersionWatcher{sharedLedger: shared, source: c.storageVersions, served: newSignal()},
 		aggregated: &aggregatedReader{
 			sharedLedger: shared, apiServices: c.apiServices, host: c.host, replicas: c.replicas, wake: newSignal(),
 			services: map[schema.GroupVersion]service{}, latest: map[schema.GroupVersion]int{},
 		},
 	}
 	o.leases = &leaseWatcher{
-		sharedLedger: shared, source: c.leases, health: shared.healthOf(storageversion.BuiltIn), addresses: o.addresses,
-		leases: newServerLeases(),
+		sharedLedger: shared, source: c.leases, health: shared.healthOf(storageversion.BuiltIn), leases: newServerLeases(),
 	}
 	o.poller = &discoveryPoller{
-		sharedLedger: shared, clients: c, leases: o.leases, addresses: o.addresses,
-		aggregated: o.aggregated, storageVersions: o.storageVersions,
+		sharedLedger: shared, clients: c, leases: o.leases, aggregated: o.aggregated,
 		kept: &keptConnections{sharedLedger: shared, clients: c},
 	}
 	return o, nil
@@ -108,8 +103,10 @@ func (o *Observer) Run(ctx context.Context) {
 	logger.Info("Starting observer of storage versions")
 	var running sync.WaitGroup
 	for _, run := range []func(context.Context){
-		o.leases.run, o.addresses.run, o.storageVersions.run, o.aggregated.watchAPIServices, o.aggregated.run, o.poller.run,
+		o.leases.run, o.aggregated.watchAPIServices, o.aggregated.run, o.poller.run,
+		func(ctx context.Context) { o.shared.followAddresses(ctx, o.clients.endpointSlices) },
 		func(ctx context.Context) { o.shared.followDefinitions(ctx, o.clients.definitions) },
+		func(ctx context.Context) { o.shared.followStorageVersions(ctx, o.clients.storageVersions) },
 	} {
 		running.Go(func() {
 			defer utilruntime.HandleCrashWithContext(ctx)
@@ -198,7 +195,7 @@ func (o *Observer) CheckLeases(ctx context.Context) error {
 func (o *Observer) AskEach(
 	ctx context.Context, ask func(ctx context.Context, server documents.Reader) error,
 ) error {
-	addresses, direct := o.clients.addresses(o.addresses.readyAddresses())
+	addresses, direct := o.clients.addresses(o.shared.readyAddresses())
 	if living := o.poller.countMet(); living > 0 {
 		err := o.askMet(ctx, o.clients.meet(ctx, addresses, direct, living), ask)
 		return errors.Join(err, o.leases.checkNoLeaseLost())
@@ -222,7 +219,7 @@ func (o *Observer) CheckCanAskEach() error {
 	if o.poller.countMet() > 0 {
 		return o.leases.checkNoLeaseLost()
 	}
-	addresses, _ := o.clients.addresses(o.addresses.readyAddresses())
+	addresses, _ := o.clients.addresses(o.shared.readyAddresses())
 	return o.poller.checkCanAsk(addresses)
 }
 

@@ -51,12 +51,10 @@ const storageVersionPatience = 30 * time.Second
 // discoveryPoller gives the discovery documents of servers to the Ledger.
 type discoveryPoller struct {
 	*sharedLedger
-	clients         *clients
-	leases          *leaseWatcher
-	addresses       *addressWatcher
-	aggregated      *aggregatedReader
-	storageVersions *storageVersionWatcher
-	kept            *keptConnections
+	clients    *clients
+	leases     *leaseWatcher
+	aggregated *aggregatedReader
+	kept       *keptConnections
 
 	// synced: there was a look. allMet: in the last look servers shared addresses, and all of them were met there. Guarded
 	// by sharedLedger.mu.
@@ -186,14 +184,14 @@ func (p *discoveryPoller) logProblems(ctx context.Context, look storageversion.L
 // StorageVersions connects only with StorageVersions. If the Ledger heard of documents first, everything would be
 // migrated again.
 func (p *discoveryPoller) awaitStorageVersions(ctx context.Context) {
-	p.storageVersions.served.raise()
+	p.storageVersionsServed.raise()
 	if p.awaited {
 		return
 	}
 	p.awaited = true
 	select {
 	case <-ctx.Done():
-	case <-p.storageVersions.source.listed:
+	case <-p.clients.storageVersions.listed:
 	case <-p.clock.After(storageVersionPatience):
 	}
 }

@@ -49,9 +49,13 @@ type sharedLedger struct {
 	pollInterval time.Duration
 	// serversChanged is raised when a process or an address of kube-apiserver changed, or what a server serves.
 	serversChanged signal
+	// storageVersionsServed is raised when all servers serve StorageVersions. If only some do, a request may reach one of
+	// the others.
+	storageVersionsServed signal
 
 	mu          sync.Mutex
 	ledger      *storageversion.Ledger
+	ready       []string // the addresses of servers that are ready, in order
 	subscribers []func(schema.GroupResource)
 	lastRead    map[migrationv1alpha1.EvidenceSource]time.Time
 	// lastRevision is that of the last answer of each watch.

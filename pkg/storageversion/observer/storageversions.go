@@ -29,49 +29,37 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
-// storageVersionWatcher reports StorageVersions to the Ledger, from when all servers serve them.
-type storageVersionWatcher struct {
-	*sharedLedger
-	source *source
-	// served is raised when all servers serve StorageVersions. If only some do, a request may reach one of the others.
-	served signal
-}
-
-func (w *storageVersionWatcher) run(ctx context.Context) {
+// followStorageVersions reports StorageVersions to the Ledger, from when all servers serve them.
+func (s *sharedLedger) followStorageVersions(ctx context.Context, from *source) {
 	select {
 	case <-ctx.Done():
 		return
-	case <-w.served:
+	case <-s.storageVersionsServed:
 	}
 	// While they cannot be read, the documents of the servers tell what is written.
-	health := &sourceHealth{sharedLedger: w.sharedLedger}
+	health := &sourceHealth{sharedLedger: s}
 	health.report = func(now time.Time, failing storageversion.Unreadable) storageversion.Changes {
-		return w.ledger.SetStorageVersionsWatched(now, failing.Failure == "")
+		return s.ledger.SetStorageVersionsWatched(now, failing.Failure == "")
 	}
-	follow(ctx, w.source, func(d delta[*apiserverinternalv1alpha1.StorageVersion]) {
-		w.update(func(now time.Time) storageversion.Changes { return w.apply(now, d) })
+	follow(ctx, from, func(d delta[*apiserverinternalv1alpha1.StorageVersion]) {
+		s.update(func(now time.Time) storageversion.Changes {
+			s.noteAnswer(migrationv1alpha1.EvidenceFromStorageVersion, d.revision)
+			changes := storageversion.Changes{}
+			for _, object := range d.set {
+				maps.Copy(changes, s.ledger.SetStorageVersion(now, object.Name, slimStorageVersion(object)))
+			}
+			for _, name := range d.gone {
+				maps.Copy(changes, s.ledger.SetStorageVersion(now, name, nil))
+			}
+			return changes
+		})
 		health.applied(d.revision)
 	}, func(err error) {
 		health.tried(err)
 		if documents.IsNotServed(err) {
-			w.forgetSource(migrationv1alpha1.EvidenceFromStorageVersion) // It is not there any more, and not late.
+			s.forgetSource(migrationv1alpha1.EvidenceFromStorageVersion) // It is not there any more, and not late.
 		}
 	})
-}
-
-// apply runs under the lock.
-func (w *storageVersionWatcher) apply(
-	now time.Time, d delta[*apiserverinternalv1alpha1.StorageVersion],
-) storageversion.Changes {
-	w.noteAnswer(migrationv1alpha1.EvidenceFromStorageVersion, d.revision)
-	changes := storageversion.Changes{}
-	for _, object := range d.set {
-		maps.Copy(changes, w.ledger.SetStorageVersion(now, object.Name, slimStorageVersion(object)))
-	}
-	for _, name := range d.gone {
-		maps.Copy(changes, w.ledger.SetStorageVersion(now, name, nil))
-	}
-	return changes
 }
 
 func slimStorageVersion(object *apiserverinternalv1alpha1.StorageVersion) *storageversion.StorageVersion {
