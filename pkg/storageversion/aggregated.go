@@ -50,13 +50,9 @@ type aggregatedVersion struct {
 	failingSince time.Time
 }
 
-// set records a document; nil means that no APIService hands the group version to an aggregated server anymore. It
-// returns all known resources of the group: a document of one version may decide about resources of another.
-func (a aggregated) set(now time.Time, gv schema.GroupVersion, document *AggregatedDocument) resourceSet {
+// set records a document; nil means that no APIService hands the group version to an aggregated server anymore.
+func (a aggregated) set(now time.Time, gv schema.GroupVersion, document *AggregatedDocument) {
 	known, exists := a[gv]
-	if document == nil && !exists {
-		return resourceSet{}
-	}
 	if known.Failure == "" && known.WhyReplicasDiffer == "" {
 		known.failingSince = now
 	}
@@ -70,11 +66,6 @@ func (a aggregated) set(now time.Time, gv schema.GroupVersion, document *Aggrega
 		known.take(now, document)
 	}
 	a[gv] = known
-	about := resourceSet{}
-	for _, version := range a.group(gv.Group) {
-		about = about.Union(sets.KeySet(a[version].Resources))
-	}
-	return about
 }
 
 // withoutVersions returns the resources as they are recorded when they are no longer served.

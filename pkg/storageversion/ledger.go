@@ -281,21 +281,13 @@ func (l *Ledger) SetDefinition(now time.Time, resource schema.GroupResource, def
 }
 
 // SetAggregated records what the document of an aggregated group version said; nil means that no APIService hands
-// the group version to an aggregated server.
+// the group version to an aggregated server. The document may decide about every resource of the group.
 func (l *Ledger) SetAggregated(now time.Time, gv schema.GroupVersion, document *AggregatedDocument) Changes {
-	resources := l.aggregated.set(now, gv, document)
-	resources = resources.Union(l.dropBuiltIns(gv.Group))
-	for resource, definition := range l.definitions {
-		if definition != nil && resource.Group == gv.Group && slices.Contains(definition.ServedVersions, gv.Version) {
-			resources = resources.Insert(resource)
-		}
-	}
-	for resource, known := range l.builtIns.resources {
-		if resource.Group == gv.Group && known.shown.Has(gv.Version) {
-			resources = resources.Insert(resource)
-		}
-	}
-	return l.note(now, resources)
+	l.aggregated.set(now, gv, document)
+	l.dropBuiltIns(gv.Group)
+	group := l.all()
+	maps.DeleteFunc(group, func(resource schema.GroupResource, _ sets.Empty) bool { return resource.Group != gv.Group })
+	return l.note(now, group)
 }
 
 // note adds a sighting of each given resource of which the facts are complete, and returns those that are observed.
