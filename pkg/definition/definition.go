@@ -38,55 +38,41 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
-// Wanted is a resource as a program needs it.
-type Wanted struct {
-	Resource schema.GroupVersionResource
-	// Kind is the kind of the objects. Its definition must have every field that the definition of this release has.
-	// Without a kind, any definition will do.
-	Kind string
-}
-
 // The resources of the migration API.
 var (
-	States = Wanted{
-		Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storagestates"),
-		Kind:     "StorageState",
-	}
-	Migrations = Wanted{
-		Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storageversionmigrations"),
-		Kind:     "StorageVersionMigration",
-	}
+	States     = migrationv1alpha1.SchemeGroupVersion.WithResource("storagestates")
+	Migrations = migrationv1alpha1.SchemeGroupVersion.WithResource("storageversionmigrations")
 )
 
-// Check finds out whether the API server serves a resource, and whether its definition is the one that is wanted. If it
-// is another one, missing is the path of a field that it lacks.
+// Check finds out whether the API server serves a resource. If this release has a definition of the resource, the one
+// of the API server must have all its fields. If it lacks one, missing is the path of that field.
 func Check(
-	ctx context.Context, client discovery.DiscoveryInterfaceWithContext, wanted Wanted,
+	ctx context.Context, client discovery.DiscoveryInterfaceWithContext, resource schema.GroupVersionResource,
 ) (served bool, missing string, err error) {
-	group := wanted.Resource.GroupVersion()
+	ofRelease, err := ofThisRelease()
+	if err != nil {
+		return false, "", err
+	}
+	wanted, defined := ofRelease[resource]
+	group := resource.GroupVersion()
 	list, err := client.ServerResourcesForGroupVersionWithContext(ctx, group.String())
-	named := func(r metav1.APIResource) bool { return r.Name == wanted.Resource.Resource }
 	switch {
 	case apierrors.IsNotFound(err):
 		return false, "", nil
 	case err != nil:
 		return false, "", err
-	case !slices.ContainsFunc(list.APIResources, named):
-		return false, "", nil
-	case wanted.Kind == "":
-		return true, "", nil
+	}
+	at := slices.IndexFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == resource.Resource })
+	if at < 0 || !defined {
+		return at >= 0, "", nil
 	}
 	nodes, err := read(ctx, client, group)
 	if err != nil {
 		return false, "", fmt.Errorf("reading the OpenAPI document of %s: %w", group, err)
 	}
-	ofRelease, err := ofThisRelease()
-	if err != nil {
-		return false, "", err
-	}
 	for _, node := range nodes {
-		if slices.Contains(node.Kinds, group.WithKind(wanted.Kind)) {
-			return true, ofRelease[group.WithKind(wanted.Kind)].missingIn(node), nil
+		if slices.Contains(node.Kinds, group.WithKind(list.APIResources[at].Kind)) {
+			return true, wanted.missingIn(node), nil
 		}
 	}
 	return false, "", nil
@@ -117,17 +103,17 @@ func (n node) missingIn(other node) string {
 }
 
 // ofThisRelease returns the schemas of the definitions of this release.
-var ofThisRelease = sync.OnceValues(func() (map[schema.GroupVersionKind]node, error) {
+var ofThisRelease = sync.OnceValues(func() (map[schema.GroupVersionResource]node, error) {
 	manifests, err := crds.Manifests()
 	if err != nil {
 		return nil, err
 	}
-	schemas := map[schema.GroupVersionKind]node{}
+	schemas := map[schema.GroupVersionResource]node{}
 	for _, manifest := range manifests {
 		var definition struct {
 			Spec struct {
 				Group    string
-				Names    struct{ Kind string }
+				Names    struct{ Plural string }
 				Versions []struct {
 					Name   string
 					Schema struct{ OpenAPIV3Schema node }
@@ -139,7 +125,7 @@ var ofThisRelease = sync.OnceValues(func() (map[schema.GroupVersionKind]node, er
 		}
 		for _, version := range definition.Spec.Versions {
 			group := schema.GroupVersion{Group: definition.Spec.Group, Version: version.Name}
-			schemas[group.WithKind(definition.Spec.Names.Kind)] = version.Schema.OpenAPIV3Schema
+			schemas[group.WithResource(definition.Spec.Names.Plural)] = version.Schema.OpenAPIV3Schema
 		}
 	}
 	return schemas, nil

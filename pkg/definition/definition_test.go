@@ -23,9 +23,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 
@@ -41,18 +43,19 @@ func document(t *testing.T, without ...string) string {
 	}
 	for _, object := range definitions {
 		kind, _, _ := unstructured.NestedString(object.Object, "spec", "names", "kind")
+		plural, _, _ := unstructured.NestedString(object.Object, "spec", "names", "plural")
 		versions, _, _ := unstructured.NestedSlice(object.Object, "spec", "versions")
-		schema, _, _ := unstructured.NestedMap(versions[0].(map[string]any), "schema", "openAPIV3Schema")
-		if kind != States.Kind {
+		fields, _, _ := unstructured.NestedMap(versions[0].(map[string]any), "schema", "openAPIV3Schema")
+		if plural != States.Resource {
 			continue
 		}
 		if len(without) > 0 {
-			unstructured.RemoveNestedField(schema, without...)
+			unstructured.RemoveNestedField(fields, without...)
 		}
-		schema["x-kubernetes-group-version-kind"] = []any{
+		fields["x-kubernetes-group-version-kind"] = []any{
 			map[string]any{"group": "migration.k8s.io", "kind": kind, "version": "v1alpha1"},
 		}
-		schemas := map[string]any{"io.k8s.migration.v1alpha1." + kind: schema}
+		schemas := map[string]any{"io.k8s.migration.v1alpha1." + kind: fields}
 		text, err := json.Marshal(map[string]any{"components": map[string]any{"schemas": schemas}})
 		if err != nil {
 			t.Fatal(err)
@@ -69,7 +72,7 @@ func TestCheck(t *testing.T) {
 	complete := document(t)
 	for _, test := range []struct {
 		name     string
-		wanted   Wanted
+		wanted   schema.GroupVersionResource
 		document string
 		want     bool
 		missing  string
@@ -83,15 +86,15 @@ func TestCheck(t *testing.T) {
 				"observedGeneration")},
 		{name: "no document yet", wanted: States},
 		{name: "no schemas yet", wanted: States, document: "{}"},
-		{name: "no schema of the kind", wanted: Wanted{States.Resource, "Other"}, document: complete},
-		{name: "any definition will do", wanted: Wanted{Resource: States.Resource}, want: true},
+		{name: "no schema of the kind", wanted: States, document: strings.ReplaceAll(complete, "StorageState", "Other")},
+		{name: "any definition will do", wanted: States.GroupVersion().WithResource("others"), want: true},
 		{name: "another resource", wanted: Migrations, document: complete},
 		{name: "half a document", wanted: States, document: complete[:20], fails: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			answers := map[string]string{
 				group: `{"kind":"APIResourceList","groupVersion":"migration.k8s.io/v1alpha1","resources":[
-					{"name":"storagestates","kind":"StorageState","verbs":["list"]}]}`,
+					{"name":"others","kind":"Other"}, {"name":"storagestates","kind":"StorageState","verbs":["list"]}]}`,
 				"/openapi/v3": `{"paths":{}}`,
 			}
 			if test.document != "" {

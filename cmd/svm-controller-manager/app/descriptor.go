@@ -22,10 +22,10 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/component-base/featuregate"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/options"
-	"sigs.k8s.io/svm-controller-manager/pkg/definition"
 )
 
 // Controller is what a constructor returns.
@@ -67,7 +67,8 @@ func observes(d ControllerDescriptor) bool { return d.Observes }
 
 // Need is a resource without which a controller cannot run.
 type Need struct {
-	definition.Wanted
+	// Resource must be served, with the fields that definition.Check wants.
+	Resource schema.GroupVersionResource
 	// Optional means that a normal cluster may lack the resource. Readiness does not wait for it.
 	Optional bool
 }

@@ -76,7 +76,7 @@ func waitForNeed(
 	}
 	var failures retry.Streak
 	return askUntil(ctx, longest, func(ctx context.Context) bool {
-		served, missing, err := definition.Check(ctx, client, need.Wanted)
+		served, missing, err := definition.Check(ctx, client, need.Resource)
 		fits := served && missing == ""
 		if err == nil {
 			isServed.Store(fits)

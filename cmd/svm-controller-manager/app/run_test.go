@@ -37,7 +37,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/options"
-	"sigs.k8s.io/svm-controller-manager/pkg/definition"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -93,8 +92,8 @@ func TestTakeOverKeepsReadiness(t *testing.T) {
 // TestNeedThatIsNotServedAnyMore has a resource that goes, and comes back.
 func TestNeedThatIsNotServedAnyMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		leases := definition.Wanted{Resource: coordinationv1.SchemeGroupVersion.WithResource("leases")}
-		d := ControllerDescriptor{Needs: []Need{{Wanted: leases}}}
+		leases := coordinationv1.SchemeGroupVersion.WithResource("leases")
+		d := ControllerDescriptor{Needs: []Need{{Resource: leases}}}
 		health := newHealth([]ControllerDescriptor{d}, nil)
 		isServed := health.served[checkName(d, d.Needs[0])]
 		isServed.Store(true)

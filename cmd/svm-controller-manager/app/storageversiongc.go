@@ -29,7 +29,6 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/storageversiongc"
-	"sigs.k8s.io/svm-controller-manager/pkg/definition"
 	"sigs.k8s.io/svm-controller-manager/pkg/features"
 )
 
@@ -40,7 +39,7 @@ func newStorageVersionGCDescriptor() ControllerDescriptor {
 		Aliases:      []string{"storageversiongc"},
 		FeatureGates: []featuregate.Feature{features.StorageVersionGarbageCollector},
 		// The StorageVersion API is alpha. Most clusters do not serve it and have no garbage.
-		Needs: []Need{{Wanted: definition.Wanted{Resource: storageVersions}, Optional: true}},
+		Needs: []Need{{Resource: storageVersions, Optional: true}},
 		New: func(ctx context.Context, c ControllerContext) (Controller, error) {
 			storageVersions := c.Informers.Internal().V1alpha1().StorageVersions()
 			// A running informer takes no new handler. Then errors are logged while the API is not served.

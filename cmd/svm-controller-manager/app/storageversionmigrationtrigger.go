@@ -32,7 +32,7 @@ import (
 )
 
 // migrationAPI is what the trigger and the migrator need.
-var migrationAPI = []Need{{Wanted: definition.States}, {Wanted: definition.Migrations}}
+var migrationAPI = []Need{{Resource: definition.States}, {Resource: definition.Migrations}}
 
 func newStorageVersionMigrationTriggerDescriptor() ControllerDescriptor {
 	flags := &migrationTriggerOptions{AutoMigrate: []string{"*"}}

@@ -200,8 +200,8 @@ func (e DefinitionsError) Error() string { return string(e) + "\n" + installDefi
 
 // CheckDefinitions returns a DefinitionsError if the API server does not have the definitions of this release.
 func (c *Clients) CheckDefinitions(ctx context.Context) error {
-	for _, wanted := range []definition.Wanted{definition.States, definition.Migrations} {
-		resource := wanted.Resource.GroupResource()
+	for _, wanted := range []schema.GroupVersionResource{definition.States, definition.Migrations} {
+		resource := wanted.GroupResource()
 		served, missing, err := definition.Check(ctx, c.Discovery, wanted)
 		switch {
 		case err != nil:

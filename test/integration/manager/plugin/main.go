@@ -67,7 +67,7 @@ func main() {
 		app.ControllerDescriptor{
 			Name:    "waiter-controller",
 			Aliases: []string{"waiter"},
-			Needs:   []app.Need{{Wanted: definition.Wanted{Resource: definition.Migrations.Resource}}},
+			Needs:   []app.Need{{Resource: definition.Migrations}},
 			New: func(context.Context, app.ControllerContext) (app.Controller, error) {
 				return controllerFunc(func(ctx context.Context) { <-ctx.Done() }), nil
 			},
