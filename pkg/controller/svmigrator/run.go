@@ -125,9 +125,7 @@ func (r *migrationRun) prepareTask(ctx context.Context, decision Decision) {
 		position, only = positionAfter(before), allDenied(before)
 	}
 	r.task = rewrite.NewTask(r.served.Class, position)
-	if r.task.Only = only; r.stuck {
-		r.task.MarkStuck()
-	}
+	r.task.Only, r.task.Stuck = only, r.stuck
 }
 
 // storeTarget stores the target and the time of the start before any object is written, unless an earlier run has

@@ -109,7 +109,7 @@ func (r *runs) release(run *migrationRun, err error) {
 	delete(r.running, run.resource)
 	if err != nil && !errors.Is(err, errMigrationGone) {
 		if run.task != nil {
-			run.stuck = run.task.Stuck()
+			run.stuck = run.task.Stuck
 		}
 		r.memories[run.uid] = run.runMemory
 	}

@@ -194,8 +194,7 @@ func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, 
 	if named {
 		r.list, r.rewrite, r.impatient = listNamed(position.Denied), w.rewriteNamed, true
 	}
-	if !task.Stuck() {
-		task.phase = RetryingDenied
+	if !task.Stuck {
 		m.ReportPhase(ctx, Report{Phase: RetryingDenied})
 	}
 	if err := r.run(ctx); err != nil {

@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// Phase is what a task does now. It is a reason of the Running condition.
+// Phase is what a run does now. It is a reason of the Running condition.
 //
 //	Rewriting ──────────> RetryingDenied       all objects have outcomes, and some were denied
 //	either of these ────> RetryingRequests     requests have failed for ReportAfter
@@ -55,7 +55,7 @@ const (
 	StuckAfter = listTimeout + 5*time.Second
 )
 
-// Task is what an engine knows about one migration: what was done, and the phase. All runs of the migration
+// Task is what an engine knows about one migration: what was done, and whether it is stuck. All runs of the migration
 // in one process use the same task.
 type Task struct {
 	// full is the sweep over all objects.
@@ -70,7 +70,9 @@ type Task struct {
 	// may come when the run is already ending.
 	changed Failure
 
-	phase Phase
+	// Stuck means that requests fail, and that there was no progress for StuckAfter. It stays set until there is progress,
+	// also in the next runs.
+	Stuck bool
 	// lastProgress is when an object got its outcome or a list its answer, or when the last run began.
 	lastProgress time.Time
 	// advanced means that the last run has made progress.
@@ -79,14 +81,8 @@ type Task struct {
 
 // NewTask returns a task that resumes from a position. The zero Position is the beginning.
 func NewTask(class storageversion.Class, from sweep.Position) *Task {
-	return &Task{full: newSweepState(class, from), phase: Rewriting}
+	return &Task{full: newSweepState(class, from)}
 }
-
-// MarkStuck has the task begin as one whose last run, in another process, made no progress.
-func (t *Task) MarkStuck() { t.phase = Stuck }
-
-// Stuck reports whether the last run made no progress. A task that has not begun is not stuck.
-func (t *Task) Stuck() bool { return t != nil && t.phase == Stuck }
 
 // ForgetListed has the next run list the objects of the unfinished chunks again, because what was found out about them
 // when they were listed may be wrong now.
@@ -97,28 +93,20 @@ func (t *Task) ForgetListed() {
 	}
 }
 
-// Begin records that a run begins. A task that was stuck stays so until it makes progress.
+// Begin records that a run begins.
 func (t *Task) Begin(now time.Time) { t.lastProgress, t.advanced = now, false }
 
 // Idle is the time since the last progress, or since the last run began.
 func (t *Task) Idle(now time.Time) time.Duration { return now.Sub(t.lastProgress) }
 
-func (t *Task) progressed(now time.Time) {
-	t.lastProgress, t.advanced = now, true
-	if t.phase == Stuck {
-		t.phase = RetryingRequests
-	}
-}
+func (t *Task) progressed(now time.Time) { t.lastProgress, t.advanced, t.Stuck = now, true, false }
 
 // RecordFailing records that requests fail, and returns the phase.
 func (t *Task) RecordFailing(now time.Time) Phase {
-	if t.phase != Stuck {
-		t.phase = RetryingRequests
+	if t.Stuck = t.Stuck || t.Idle(now) >= StuckAfter; t.Stuck {
+		return Stuck
 	}
-	if t.Idle(now) >= StuckAfter {
-		t.phase = Stuck
-	}
-	return t.phase
+	return RetryingRequests
 }
 
 // Report is a phase and what people need to know about it.
@@ -162,8 +150,7 @@ func (r *sweepRunner) report(now time.Time) (Report, bool) {
 	case !r.listRetry.Since.IsZero() && now.Sub(r.listRetry.Since) > ReportAfter:
 		retry = r.listRetry
 		retry.What = "Listing the next objects has failed"
-	case r.sweep.Failing() == 0 && r.task.phase != Stuck:
-		r.task.phase = r.normal
+	case r.sweep.Failing() == 0 && !r.task.Stuck:
 		return Report{Phase: r.normal}, true
 	default:
 		return Report{}, false

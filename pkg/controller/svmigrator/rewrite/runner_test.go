@@ -225,7 +225,7 @@ func TestReportsThatItIsStuck(t *testing.T) {
 	if first <= 0 || r.reports[first-1].Phase != RetryingRequests {
 		t.Errorf("it reported to be stuck first at time %d of %d", first, len(r.reports))
 	}
-	if r.task.Stuck() {
+	if r.task.Stuck {
 		t.Error("it is still stuck")
 	}
 }
