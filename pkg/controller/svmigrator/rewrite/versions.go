@@ -19,8 +19,6 @@ package rewrite
 import (
 	"context"
 	"fmt"
-	"maps"
-	"reflect"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -57,52 +55,11 @@ func (r *rewriter) dropped(ctx context.Context, object *sweep.Object) (field, ve
 			return "", "", err
 		}
 		delete(before.Object, "metadata") // It is the same at all versions.
-		if field := lostBy(before.Object, r.resource.Schemas.AfterWrite(before.Object, version), ""); field != "" {
+		if field := difference(before.Object, r.resource.Schemas.AfterWrite(before.Object, version), "", true); field != "" {
 			return field, version, nil
 		}
 	}
 	return "", "", nil
-}
-
-// lostBy returns the path of the first field that is lost or has another value afterwards, or an empty string. New
-// fields do not count.
-func lostBy(before, after any, path string) string {
-	switch a := before.(type) {
-	case map[string]any:
-		b, same := after.(map[string]any)
-		if !same {
-			return path
-		}
-		for _, name := range slices.Sorted(maps.Keys(a)) {
-			kept, exists := b[name]
-			if !exists {
-				return path + "." + name
-			}
-			if field := lostBy(a[name], kept, path+"."+name); field != "" {
-				return field
-			}
-		}
-		return ""
-	case []any:
-		b, same := after.([]any)
-		if !same {
-			return path
-		}
-		for i, item := range a {
-			at := itemPath(path, i)
-			if i >= len(b) {
-				return at
-			}
-			if field := lostBy(item, b[i], at); field != "" {
-				return field
-			}
-		}
-		return ""
-	}
-	if !reflect.DeepEqual(before, after) {
-		return path
-	}
-	return ""
 }
 
 // addsDefaults reports whether a merge patch of the resource may add defaults to objects.
@@ -126,7 +83,7 @@ func (r *rewriter) wayAtOtherVersion(
 		}
 		stored := r.resource.Schemas.Convert(there.Object, r.resource.Version)
 		stored["apiVersion"] = before.GetAPIVersion()
-		if difference(before.Object, stored, "") != "" {
+		if difference(before.Object, stored, "", false) != "" {
 			continue
 		}
 		way := patchWay{patch: types.MergePatchType, version: version}

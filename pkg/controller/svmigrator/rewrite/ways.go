@@ -201,7 +201,7 @@ func (r *rewriter) changedBy(before, after *unstructured.Unstructured, version s
 	if r.resource.Schemas != nil {
 		expected = r.resource.Schemas.AfterWrite(expected, version)
 	}
-	if path := difference(expected, after.Object, ""); path != "" {
+	if path := difference(expected, after.Object, "", false); path != "" {
 		return path
 	}
 	// For instance it adds defaults that reads show anyway.
@@ -269,19 +269,27 @@ func decode(answer rest.Result) (*unstructured.Unstructured, error) {
 }
 
 // difference returns the path of the first field that differs, or an empty string. It does not return values, because
-// they may be secret.
-func difference(before, after any, path string) string {
+// they may be secret. A field that is null counts as absent. With onlyLosses it counts as a field, and fields that only
+// after has do not count.
+func difference(before, after any, path string, onlyLosses bool) string {
 	switch a := before.(type) {
 	case map[string]any:
 		b, same := after.(map[string]any)
 		if !same {
 			return path
 		}
-		for _, name := range slices.Sorted(maps.Keys(sets.KeySet(a).Union(sets.KeySet(b)))) {
+		names := sets.KeySet(a)
+		if !onlyLosses {
+			names = names.Union(sets.KeySet(b))
+		}
+		for _, name := range slices.Sorted(maps.Keys(names)) {
 			if path == ".metadata" && (name == "resourceVersion" || name == "managedFields") {
 				continue
 			}
-			if found := difference(a[name], b[name], path+"."+name); found != "" {
+			if _, kept := b[name]; onlyLosses && !kept {
+				return path + "." + name
+			}
+			if found := difference(a[name], b[name], path+"."+name, onlyLosses); found != "" {
 				return found
 			}
 		}
@@ -296,7 +304,7 @@ func difference(before, after any, path string) string {
 			if i >= len(a) || i >= len(b) {
 				return at
 			}
-			if found := difference(a[i], b[i], at); found != "" {
+			if found := difference(a[i], b[i], at, onlyLosses); found != "" {
 				return found
 			}
 		}

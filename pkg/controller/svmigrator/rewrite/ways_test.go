@@ -39,21 +39,36 @@ import (
 )
 
 func TestDifference(t *testing.T) {
-	const before = `{"metadata":{"name":"a","resourceVersion":"1"},"spec":{"list":[{"image":"x"}],"empty":{}}}`
-	for name, test := range map[string]struct{ after, want string }{
+	const before = `{"metadata":{"name":"a","resourceVersion":"1"},"spec":{"list":[{"image":"x"}],"empty":{},"n":null}}`
+	for name, test := range map[string]struct{ after, want, lost string }{
 		"only the resource version": {
-			`{"metadata":{"name":"a","resourceVersion":"2"},"spec":{"list":[{"image":"x"}],"empty":{}}}`, "",
+			`{"metadata":{"name":"a","resourceVersion":"2"},"spec":{"list":[{"image":"x"}],"empty":{},"n":null}}`, "", "",
 		},
 		"a label": {
-			`{"metadata":{"name":"a","labels":{"l":"1"}},"spec":{"list":[{"image":"x"}],"empty":{}}}`, ".metadata.labels",
+			`{"metadata":{"name":"a","labels":{"l":"1"}},"spec":{"list":[{"image":"x"}],"empty":{},"n":null}}`,
+			".metadata.labels", "",
 		},
-		"an item":       {`{"metadata":{"name":"a"},"spec":{"list":[{"image":"y"}],"empty":{}}}`, ".spec.list[0].image"},
-		"another item":  {`{"metadata":{"name":"a"},"spec":{"list":[{"image":"x"},{}],"empty":{}}}`, ".spec.list[1]"},
-		"a field less":  {`{"metadata":{"name":"a"},"spec":{"list":[{"image":"x"}]}}`, ".spec.empty"},
-		"another shape": {`{"metadata":{"name":"a"},"spec":{"list":{"image":"x"},"empty":{}}}`, ".spec.list"},
+		"an item": {
+			`{"metadata":{"name":"a"},"spec":{"list":[{"image":"y"}],"empty":{},"n":null}}`,
+			".spec.list[0].image", ".spec.list[0].image",
+		},
+		"a field of an item": {
+			`{"metadata":{"name":"a"},"spec":{"list":[{"image":"x","tag":1}],"empty":{},"n":null}}`, ".spec.list[0].tag", "",
+		},
+		"another item": {
+			`{"metadata":{"name":"a"},"spec":{"list":[{"image":"x"},{}],"empty":{},"n":null}}`,
+			".spec.list[1]", ".spec.list[1]",
+		},
+		"a field less": {
+			`{"metadata":{"name":"a"},"spec":{"list":[{"image":"x"}],"n":null}}`, ".spec.empty", ".spec.empty",
+		},
+		"a null less": {`{"metadata":{"name":"a"},"spec":{"list":[{"image":"x"}],"empty":{}}}`, "", ".spec.n"},
+		"another shape": {
+			`{"metadata":{"name":"a"},"spec":{"list":{"image":"x"},"empty":{},"n":null}}`, ".spec.list", ".spec.list",
+		},
 		"what resourceVersion is elsewhere": {
-			`{"metadata":{"name":"a"},"spec":{"list":[{"image":"x"}],"empty":{},"resourceVersion":"2"}}`,
-			".spec.resourceVersion",
+			`{"metadata":{"name":"a"},"spec":{"list":[{"image":"x"}],"empty":{},"n":null,"resourceVersion":"2"}}`,
+			".spec.resourceVersion", "",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -64,8 +79,11 @@ func TestDifference(t *testing.T) {
 			if err := json.Unmarshal([]byte(test.after), &b); err != nil {
 				t.Fatal(err)
 			}
-			if got := difference(a, b, ""); got != test.want {
+			if got := difference(a, b, "", false); got != test.want {
 				t.Errorf("the difference is at %q, want %q", got, test.want)
+			}
+			if got := difference(a, b, "", true); got != test.lost {
+				t.Errorf("the loss is at %q, want %q", got, test.lost)
 			}
 		})
 	}
@@ -79,7 +97,7 @@ func TestLongListsNeedLittleMemory(t *testing.T) {
 	before, after := list(), list()
 	var began, ended runtime.MemStats
 	runtime.ReadMemStats(&began)
-	if difference(before, after, "") != "" || lostBy(before, after, "") != "" {
+	if difference(before, after, "", false) != "" || difference(before, after, "", true) != "" {
 		t.Error("equal lists differ")
 	}
 	runtime.ReadMemStats(&ended)
