@@ -100,12 +100,8 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 	}
 	switch r.served.Class {
 	case storageversion.Custom:
-		err := r.env.everyServerFollows(ctx, r.resource, m.Status.Target)
+		err := r.env.everyServerFollows(ctx, &observation, m.Status.Target.StorageVersionHash)
 		if errors.Is(err, errLags) {
-			// Perhaps this process is late, and not the server.
-			if _, err := r.env.observedDefinition(ctx, observation); err != nil {
-				return err
-			}
 			return r.end(ctx, failed(failDecision(migrationv1alpha1.MigrationReasonAgreementLost,
 				"%v, so it may have stored objects in another encoding than %s. "+restarts,
 				err, versionOfTarget(m.Status.Target))))

@@ -133,6 +133,10 @@ func TestServerThatComesBackDuringAMigration(t *testing.T) {
 	stored := 5
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
+		if stored == 0 {
+			writeDefinitionMissing(w)
+			return
+		}
 		_, _ = fmt.Fprintf(w, `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1",
 			"metadata":{"uid":"widgets","generation":%d},"status":{"storedVersions":["v2"]},"spec":{"group":"example.com",
 			"names":{"plural":"widgets","kind":"Widget"},"versions":[{"name":"v2","served":true,"storage":true}]}}`, stored)
@@ -142,7 +146,7 @@ func TestServerThatComesBackDuringAMigration(t *testing.T) {
 	for name, test := range map[string]struct {
 		since  time.Duration // from an hour after the change of the definition to the beginning
 		lag    error
-		stored int // the generation of the definition
+		stored int // the generation of the definition, or 0 if there is none
 		want   migrationv1alpha1.MigrationConditionType
 		err    error
 	}{
@@ -152,6 +156,7 @@ func TestServerThatComesBackDuringAMigration(t *testing.T) {
 		"it follows, and the watch is late": {
 			since: 10 * time.Hour, lag: errLags, stored: 6, err: controller.ErrOutdated,
 		},
+		"the definition was deleted": {since: 10 * time.Hour, lag: errLags, err: controller.ErrOutdated},
 	} {
 		stored = test.stored
 		o := newKnown(both...)

@@ -19,7 +19,6 @@ package svmigrator
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -114,27 +113,15 @@ func (f *followers) ask(ctx context.Context, resource schema.GroupResource) (aga
 	if !known.since.IsZero() || f.env.clock.Now().Before(known.again) {
 		return known.again, nil // The servers are not asked more often when there are events about the resource.
 	}
-	target := &migrationv1alpha1.MigrationTarget{
-		StorageVersionHash: hash, EncodingVersion: versionOfHash(&observation, hash),
-	}
 	began := f.env.clock.Now()
 	found := followRecord{
-		contentSince: observation.ContentSince, lag: f.env.everyServerFollows(ctx, resource, target),
+		contentSince: observation.ContentSince, lag: f.env.everyServerFollows(ctx, &observation, hash),
 	}
-	if found.lag == nil && f.env.observer.Observe(resource).ServersSince.After(began) {
+	switch {
+	case errors.Is(found.lag, storageversion.ErrRestored):
+		return time.Time{}, found.lag
+	case found.lag == nil && f.env.observer.Observe(resource).ServersSince.After(began):
 		found.lag = errors.New("an API server started or ended while they were asked")
-	}
-	if errors.Is(found.lag, errLags) || errors.Is(found.lag, errDoesNotServe) {
-		// Perhaps this process is late, and not the servers.
-		switch _, err := f.env.observedDefinition(ctx, observation); {
-		case errors.Is(err, storageversion.ErrRestored):
-			return time.Time{}, err
-		case controller.SaysMissing(err, documents.DefinitionsV1.WithResource("customresourcedefinitions").GroupResource(),
-			resource.String()):
-			found.lag = fmt.Errorf("there is no CustomResourceDefinition any more: %w", controller.ErrOutdated)
-		case errors.Is(err, controller.ErrOutdated):
-			found.lag = err
-		}
 	}
 	if now := f.env.clock.Now(); found.lag == nil {
 		found.since = now
@@ -236,30 +223,36 @@ func (f *followers) awaitFollowers(
 	return &wait
 }
 
-// everyServerFollows asks each server whether it writes the target. The error is errLags if a server writes something
-// else, and names the server. While a server cannot be asked, it asks none: thousands of resources may wait for that
-// server.
+// everyServerFollows asks each server whether it writes the encoding with a hash. The error is errLags if a server
+// writes something else, and names the server. It is not errLags if the definition is not the one that was observed, or
+// cannot be read: then perhaps this process is late, and not the server. While a server cannot be asked, it asks none:
+// thousands of resources may wait for that server.
 func (e *environment) everyServerFollows(
-	ctx context.Context, resource schema.GroupResource, target *migrationv1alpha1.MigrationTarget,
+	ctx context.Context, observation *storageversion.Observation, hash string,
 ) error {
 	if err := e.observer.CheckCanAskEach(); err != nil {
 		return err
 	}
-	observation := e.observer.Observe(resource)
-	version := strings.TrimPrefix(target.EncodingVersion, resource.Group+"/")
+	version := strings.TrimPrefix(observation.Versions[hash], observation.Resource.Group+"/")
 	mustReport := slices.Contains(observation.ServedVersions, version)
-	return e.observer.AskEach(ctx, func(ctx context.Context, server documents.Reader) error {
-		hash, err := reportedHash(ctx, server, &observation)
+	err := e.observer.AskEach(ctx, func(ctx context.Context, server documents.Reader) error {
+		reported, err := reportedHash(ctx, server, observation)
 		switch {
 		case err != nil:
 			return err
-		case hash == "" && mustReport:
+		case reported == "" && mustReport:
 			return errors.New("it does not report its storage version")
-		case hash != "" && hash != target.StorageVersionHash:
+		case reported != "" && reported != hash:
 			return errLags
 		}
 		return nil
 	})
+	if errors.Is(err, errLags) || errors.Is(err, errDoesNotServe) {
+		if _, err := e.observedDefinition(ctx, *observation); err != nil {
+			return err
+		}
+	}
+	return err
 }
 
 // reportedHash returns the hash of the storage version that a server reports of a custom resource. It is empty if the

@@ -61,12 +61,12 @@ func (o *oneIsAway) AskEach(context.Context, func(context.Context, documents.Rea
 // of resources may wait for that server.
 func TestNoServerIsAskedWhileOneIsAway(t *testing.T) {
 	o := &oneIsAway{away: errors.New("away")}
-	e, target := &environment{observer: o}, &migrationv1alpha1.MigrationTarget{}
-	if err := e.everyServerFollows(t.Context(), widgets, target); !errors.Is(err, o.away) || o.asked > 0 {
+	e, observation := &environment{observer: o}, o.Observe(widgets)
+	if err := e.everyServerFollows(t.Context(), &observation, v2); !errors.Is(err, o.away) || o.asked > 0 {
 		t.Errorf("the others were asked %d times, and the error is %v", o.asked, err)
 	}
 	o.away = nil
-	if err := e.everyServerFollows(t.Context(), widgets, target); err != nil || o.asked != 1 {
+	if err := e.everyServerFollows(t.Context(), &observation, v2); err != nil || o.asked != 1 {
 		t.Errorf("all were asked %d times, and the error is %v", o.asked, err)
 	}
 }
@@ -262,14 +262,13 @@ func TestWhoIsLate(t *testing.T) {
 			"every server has written example.com/v2 for the settle period. If this lasts for minutes, restart the manager " +
 			"(or kubectl svm run): its watch of CustomResourceDefinitions hangs",
 		4: restored,
-		0: "There is no CustomResourceDefinition any more",
+		0: "There is no CustomResourceDefinition any more: what was read is out of date. The migration starts when every " +
+			"server has written example.com/v2 for the settle period. If this lasts for minutes, restart the manager",
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			if stored == 0 {
-				w.WriteHeader(http.StatusNotFound)
-				_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":404,"reason":"NotFound",
-					"details":{"group":"apiextensions.k8s.io","kind":"customresourcedefinitions","name":%q}}`, widgets)
+				writeDefinitionMissing(w)
 				return
 			}
 			_, _ = fmt.Fprintf(w, `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1",
@@ -292,6 +291,13 @@ func TestWhoIsLate(t *testing.T) {
 			t.Errorf("generation %d is stored, and the decision is %+v", stored, d)
 		}
 	}
+}
+
+// writeDefinitionMissing answers that there is no definition of widgets.
+func writeDefinitionMissing(w http.ResponseWriter) {
+	w.WriteHeader(http.StatusNotFound)
+	_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":404,"reason":"NotFound",
+		"details":{"group":"apiextensions.k8s.io","kind":"customresourcedefinitions","name":%q}}`, widgets)
 }
 
 // TestServerThatComesWhileServersAreAsked was not asked.
