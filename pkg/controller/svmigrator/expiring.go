@@ -57,9 +57,6 @@ func (r *migrationRun) tryExpired(ctx context.Context) error {
 	if !older {
 		return r.finish(ctx)
 	}
-	now := r.env.clock.Now()
-	interval := now.Sub(status.StartTime.Time) / 4
-	decision := objectsExpire()
-	decision.DecideAt = now.Add(min(max(interval, minExpiryInterval), maxExpiryInterval))
-	return &postponed{decision}
+	interval := r.env.clock.Since(status.StartTime.Time) / 4
+	return r.postpone(ctx, min(max(interval, minExpiryInterval), maxExpiryInterval), objectsExpire())
 }

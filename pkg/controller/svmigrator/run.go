@@ -110,12 +110,17 @@ func (r *migrationRun) run(ctx context.Context) error {
 // begun the migration and stored no position, it looks for the earlier migration again. Somebody may have deleted that.
 func (r *migrationRun) prepareTask(ctx context.Context, decision Decision) {
 	m := r.status.stored
-	if m.Begun() && r.task != nil {
-		return
-	}
 	var position sweep.Position
 	var only []migrationv1alpha1.DeniedObject
 	if m.Begun() {
+		logger := klog.FromContext(ctx)
+		if r.stuck || m.Status.SweepCompletionTime != nil || storageversion.Expires(r.resource) {
+			logger = logger.V(4) // Many such runs may follow each other.
+		}
+		logger.Info("Migration continues", "target", versionOfTarget(m.Status.Target), "progress", shown(m.Status.Progress))
+		if r.task != nil {
+			return
+		}
 		position = positionOf(&m.Status)
 	}
 	before := r.earlierWithDenied(decision.Target)
@@ -128,29 +133,22 @@ func (r *migrationRun) prepareTask(ctx context.Context, decision Decision) {
 	r.task.Only, r.task.Stuck = only, r.stuck
 }
 
-// storeTarget stores the target and the time of the start before any object is written, unless an earlier run has
-// stored them, and writes the condition.
+// storeTarget stores the target, the time of the start and the first condition before any object is written, unless an
+// earlier run has stored them. After that the engine says what the migration does, so a run in which no object is left
+// to be rewritten leaves the condition as it is: it may say why the last run could not end the migration.
 func (r *migrationRun) storeTarget(ctx context.Context, decision Decision) error {
-	m := r.status.stored
-	if m.Begun() && !r.alreadyExplained(&m.Status) {
-		logger := klog.FromContext(ctx)
-		if storageversion.Expires(r.resource) {
-			logger = logger.V(4) // This repeats until the last old object has expired.
-		}
-		logger.Info("Migration continues", "target", versionOfTarget(decision.Target), "progress", shown(m.Status.Progress))
-	}
 	err := r.status.update(ctx, func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
-		if status.StartTime == nil || status.Target == nil {
-			*status = migrationv1alpha1.StorageVersionMigrationStatus{
-				Conditions: status.Conditions, Target: decision.Target, Evidence: decision.Evidence,
-				// Rounded up, so that nothing was written before that time: a proof must be younger than what it proves.
-				StartTime: new(metav1.NewTime(migrationv1alpha1.RoundUp(now))),
-			}
+		if status.StartTime != nil && status.Target != nil {
+			return
 		}
-		switch {
-		case storageversion.Expires(r.resource):
+		*status = migrationv1alpha1.StorageVersionMigrationStatus{
+			Conditions: status.Conditions, Target: decision.Target, Evidence: decision.Evidence,
+			// Rounded up, so that nothing was written before that time: a proof must be younger than what it proves.
+			StartTime: new(metav1.NewTime(migrationv1alpha1.RoundUp(now))),
+		}
+		if storageversion.Expires(r.resource) {
 			awaiting(objectsExpire())(status, now)
-		case !r.alreadyExplained(status):
+		} else {
 			running(status.Target, rewrite.Report{Phase: rewrite.Rewriting})(status, now)
 		}
 	})
@@ -174,12 +172,6 @@ func (r *migrationRun) mustStop() bool {
 	}
 	observation := r.env.observer.Observe(r.resource)
 	return !observation.ContentSince.Equal(r.contentSince) || r.env.decideCached(m).Verdict != Go
-}
-
-// alreadyExplained reports whether the status must go on saying why the last run could not continue: it was stuck, or
-// it was postponed when all objects were done. Otherwise this run rewrites objects, and the status says that.
-func (r *migrationRun) alreadyExplained(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
-	return r.saysStuck(status) || status.SweepCompletionTime != nil && r.saysPostponed(status)
 }
 
 // readServedVersions returns the versions that are served. They come from the definition: a version of the group in the

@@ -139,11 +139,9 @@ func TestStatusThatNoMigratorWrote(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			lists := 0
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 				lists++
-				w.Header().Set("Content-Type", "application/json")
-				w.WriteHeader(http.StatusMethodNotAllowed)
-				_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":405}`))
+				refuseLists(w, request)
 			}))
 			defer server.Close()
 			m := made(func(m *migrationv1alpha1.StorageVersionMigration) { m.Status = status })
@@ -196,38 +194,66 @@ func TestFieldsThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestPostponedAgain runs a migration that was postponed because of kube-controller-manager. If all objects are done,
-// it may be postponed again and again. Then its condition stays as it is, and the log does not say that it continues.
-func TestPostponedAgain(t *testing.T) {
-	const inTree = migrationv1alpha1.MigrationReasonAwaitingInTree
+// TestConditionOfALaterRun continues migrations. If all objects are done, or the last run made no progress, many such
+// runs may follow each other. Then the condition stays as it is, and the log does not say that the migration continues.
+func TestConditionOfALaterRun(t *testing.T) {
+	inTree := waitDecision(migrationv1alpha1.MigrationReasonAwaitingInTree, "it waits")
+	queued := waitDecision(migrationv1alpha1.MigrationReasonQueued, "the other one runs")
+	noProgress := running(boundTo(3), rewrite.Report{Phase: rewrite.Stuck})
 	now := metav1.NewTime(noon)
-	for done, want := range map[*metav1.Time]struct {
-		lines  int
-		reason string
+	server := httptest.NewServer(http.HandlerFunc(refuseLists))
+	t.Cleanup(server.Close)
+	for name, test := range map[string]struct {
+		says  statusChange
+		done  *metav1.Time
+		lines int
+		want  string
 	}{
-		&now: {0, inTree},
-		nil:  {1, migrationv1alpha1.MigrationReasonRewriting},
+		"postponed, and all objects are done": {awaiting(inTree), &now, 0, inTree.Reason},
+		"postponed":                           {awaiting(inTree), nil, 1, migrationv1alpha1.MigrationReasonRewriting},
+		"beside another migration":            {awaiting(queued), nil, 1, migrationv1alpha1.MigrationReasonRewriting},
+		"stuck":                               {noProgress, nil, 0, migrationv1alpha1.MigrationReasonNoProgress},
 	} {
 		m := made(func(m *migrationv1alpha1.StorageVersionMigration) {
-			m.Status.StartTime, m.Status.Target, m.Status.SweepCompletionTime = &now, boundTo(3), done
-			awaiting(waitDecision(inTree, "it waits"))(&m.Status, noon)
+			m.Status.StartTime, m.Status.Target = &now, boundTo(3)
+			if m.Status.SweepCompletionTime = test.done; test.done != nil {
+				m.Status.Progress = &migrationv1alpha1.MigrationProgress{}
+			}
+			test.says(&m.Status, noon)
 		})
 		s, ctx := newStage(t, m)
-		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(2)))
+		ctx = klog.NewContext(ctx, logger)
 		r := s.run(m)
-		r.postponed = waitDecision(inTree, "it waits")
-		if err := r.storeTarget(klog.NewContext(ctx, logger), toV2); err != nil && !errors.Is(err, errStopped) {
+		s.runs.claimResource(r)
+		r.served = rewrite.Resource{GroupVersionResource: widgets.WithVersion("v2"), Class: storageversion.Custom}
+		r.prepareTask(ctx, toV2)
+		if err := r.storeTarget(ctx, toV2); err != nil && !errors.Is(err, errStopped) {
 			t.Fatal(err)
+		}
+		engine, err := rewrite.NewEngine(&rest.Config{Host: server.URL}, pacer.New(pacer.Options{}), s.env.clock, 500)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := engine.Run(ctx, r.task, r.served, r); (err == nil) != (test.done != nil) {
+			t.Errorf("%s: the run ended with %v", name, err)
 		}
 		lines := strings.Count(logger.GetSink().(ktesting.Underlier).GetBuffer().String(), "Migration continues")
 		status := &r.status.stored.Status
 		says := slices.ContainsFunc(status.Conditions, func(c migrationv1alpha1.MigrationCondition) bool {
-			return c.Status == corev1.ConditionTrue && c.Reason == want.reason
+			return c.Status == corev1.ConditionTrue && c.Reason == test.want
 		})
-		if lines != want.lines || !says {
-			t.Errorf("done at %v: %d lines, want %d, and the conditions are %+v", done, lines, want.lines, status.Conditions)
+		if lines != test.lines || !says {
+			t.Errorf("%s: %d lines, want %d, and the conditions are %+v", name, lines, test.lines, status.Conditions)
 		}
 	}
+}
+
+// refuseLists answers that objects cannot be listed.
+func refuseLists(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusMethodNotAllowed)
+	_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":405}`))
 }
 
 // TestPositionAfterDeniedObjects begins a migration after one with denied objects. If the status of that one names all

@@ -48,8 +48,8 @@ type Migration interface {
 	// request is needed. After the list had to begin anew, and in the second try of denied objects, it is not called for
 	// objects that the list shows to be current: they may have been counted before.
 	ObjectDone(result Result)
-	// ReportPhase is called at most four times a second, and when the run begins to retry denied objects. It must return
-	// soon.
+	// ReportPhase is called at most four times a second, and when the rewrites or the second try of denied objects begin,
+	// unless the task is stuck. It must return soon.
 	ReportPhase(ctx context.Context, report Report)
 	// MustYield reports whether other migrations wait. A run without progress then ends with ErrStuck.
 	MustYield() bool
@@ -193,9 +193,6 @@ func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, 
 	}
 	if named {
 		r.list, r.rewrite, r.impatient = listNamed(position.Denied), w.rewriteNamed, true
-	}
-	if !task.Stuck {
-		m.ReportPhase(ctx, Report{Phase: RetryingDenied})
 	}
 	if err := r.run(ctx); err != nil {
 		return err

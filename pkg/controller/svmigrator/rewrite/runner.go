@@ -143,6 +143,9 @@ type sweepRunner struct {
 // run returns nil when every object has its outcome and the final position is saved. All its goroutines have ended when
 // it returns.
 func (r *sweepRunner) run(ctx context.Context) (err error) {
+	if !r.task.Stuck {
+		r.migration.ReportPhase(ctx, Report{Phase: r.normal})
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	r.sweep.Resume(r.clock.Now())
 	r.tryResults, r.lists = make(chan tryResult), make(chan listing, 1)
