@@ -105,7 +105,7 @@ func New(
 ) (*Controller, error) {
 	Register()
 	pace := pacer.New(options.Pace)
-	engine, err := rewrite.NewEngine(clients.Objects, pace, clock.RealClock{}, options.ChunkSize)
+	engine, err := rewrite.NewEngine(clients.Objects, pace, clock.RealClock{}, options.ChunkSize, options.Turn)
 	if err != nil {
 		return nil, err
 	}
@@ -220,9 +220,6 @@ func (c *Controller) runMigration(ctx context.Context, name string) (again time.
 		env: c.env, status: &statusWriter{env: c.env, stored: m},
 		name: name, uid: m.UID, resource: m.GroupResource(),
 		stop: stop, ready: c.ready,
-	}
-	if turn := c.env.options.Turn; turn > 0 {
-		run.turnEnds = c.env.clock.Now().Add(turn)
 	}
 	if !c.runs.claimResource(run) {
 		c.queue.Add(name) // The other one began while this one was queued, and the status must say that this one waits.

@@ -69,8 +69,6 @@ type migrationRun struct {
 	stop context.CancelCauseFunc
 	// ready has the migrations that wait for a slot.
 	ready interface{ Len() int }
-	// turnEnds is when the migration gives its slot to others that wait. Zero means never.
-	turnEnds time.Time
 
 	// served is the resource as the engine rewrites it. locate sets it.
 	served rewrite.Resource
@@ -266,11 +264,6 @@ func (r *migrationRun) reportFailure(ctx context.Context, cause error) {
 
 // MustYield reports whether other migrations wait for a slot.
 func (r *migrationRun) MustYield() bool { return r.ready.Len() > 0 }
-
-// TurnOver reports whether the migration has had its turn, and others wait.
-func (r *migrationRun) TurnOver() bool {
-	return !r.turnEnds.IsZero() && !r.env.clock.Now().Before(r.turnEnds) && r.MustYield()
-}
 
 // postponed ends the run of a migration that must not run again before DecideAt. The Waiting condition has the reason.
 type postponed struct{ Decision }

@@ -146,7 +146,7 @@ func TestStatusThatNoMigratorWrote(t *testing.T) {
 			defer server.Close()
 			m := made(func(m *migrationv1alpha1.StorageVersionMigration) { m.Status = status })
 			s, ctx := newStage(t, m)
-			engine, err := rewrite.NewEngine(&rest.Config{Host: server.URL}, pacer.New(pacer.Options{}), s.env.clock, 500)
+			engine, err := rewrite.NewEngine(&rest.Config{Host: server.URL}, pacer.New(pacer.Options{}), s.env.clock, 500, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -231,7 +231,7 @@ func TestConditionOfALaterRun(t *testing.T) {
 		if err := r.storeTarget(ctx, toV2); err != nil && !errors.Is(err, errStopped) {
 			t.Fatal(err)
 		}
-		engine, err := rewrite.NewEngine(&rest.Config{Host: server.URL}, pacer.New(pacer.Options{}), s.env.clock, 500)
+		engine, err := rewrite.NewEngine(&rest.Config{Host: server.URL}, pacer.New(pacer.Options{}), s.env.clock, 500, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

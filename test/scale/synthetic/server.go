@@ -147,7 +147,7 @@ func refuse(w http.ResponseWriter, o *metav1.PartialObjectMetadata) {
 func Migrate(ctx context.Context, url string, progress func(done int64)) (sweep.Counts, error) {
 	ctx = klog.NewContext(ctx, klog.Logger{}) // It would tell of the refused ones.
 	pace := pacer.New(pacer.Options{MaxConcurrent: workers, Unpaced: true})
-	engine, err := rewrite.NewEngine(&rest.Config{Host: url}, pace, clock.RealClock{}, chunk)
+	engine, err := rewrite.NewEngine(&rest.Config{Host: url}, pace, clock.RealClock{}, chunk, 0)
 	if err != nil {
 		return sweep.Counts{}, err
 	}
@@ -172,7 +172,6 @@ func (m *migration) SavePosition(_ context.Context, position sweep.Position) err
 func (m *migration) ObjectDone(rewrite.Result)                   {}
 func (m *migration) ReportPhase(context.Context, rewrite.Report) {}
 func (m *migration) MustYield() bool                             { return false }
-func (m *migration) TurnOver() bool                              { return false }
 
 // Serve answers at an address until the context ends.
 func Serve(ctx context.Context, address string, objects int) error {

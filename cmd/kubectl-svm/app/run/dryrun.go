@@ -37,7 +37,7 @@ import (
 // dryRun sends every rewrite as a dry run, and prints what the API server would refuse. It does not wait for an
 // agreement of the servers, because it writes nothing.
 func (o *Options) dryRun(ctx context.Context, resources []schema.GroupResource) error {
-	engine, err := rewrite.NewEngine(o.Clients.Config, pacer.New(o.Migrator.Pace), o.Clock, o.Migrator.ChunkSize)
+	engine, err := rewrite.NewEngine(o.Clients.Config, pacer.New(o.Migrator.Pace), o.Clock, o.Migrator.ChunkSize, 0)
 	if err != nil {
 		return err
 	}
@@ -111,5 +111,3 @@ func (r *rehearsal) ReportPhase(_ context.Context, report rewrite.Report) {
 }
 
 func (r *rehearsal) MustYield() bool { return false }
-
-func (r *rehearsal) TurnOver() bool { return false }

@@ -17,7 +17,6 @@ limitations under the License.
 package rewrite
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -54,7 +53,7 @@ func TestAnswersOfAnotherKind(t *testing.T) {
 				_, _ = io.WriteString(w, body)
 			}))
 			defer server.Close()
-			e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500)
+			e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -109,17 +108,17 @@ func TestObjectThatIsCutOff(t *testing.T) {
 				_, _ = io.WriteString(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1"}`)
 			}))
 			defer server.Close()
-			e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500)
+			e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
 			w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1")}, "")
 			w.waysByNamespace.Store("", &namespaceWay{way: mergeWay, next: math.MaxInt})
 			for tries, want := range []failureKind{test.kind, test.kind, test.kind, test.after} {
-				object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: "4", Tries: tries}
-				w.keepOriginal(object, &metav1.PartialObjectMetadata{}, nil)
-				for _, rewrite := range []func(context.Context, *sweep.Object) tryResult{w.rewrite, w.rewriteNamed} {
-					if a := rewrite(t.Context(), object); a.outcome != sweep.NoOutcome || a.failure.kind != want {
+				for _, version := range []string{"4", ""} {
+					object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: version, Tries: tries}
+					w.keepOriginal(object, &metav1.PartialObjectMetadata{}, nil)
+					if a := w.rewrite(t.Context(), object); a.outcome != sweep.NoOutcome || a.failure.kind != want {
 						t.Errorf("after %d tries the failure is %v, want %v", tries, a.failure.kind, want)
 					}
 				}
@@ -152,7 +151,7 @@ func TestFailuresOfAggregatedServers(t *testing.T) {
 				_, _ = fmt.Fprintf(w, status, test.code, test.reason, test.message)
 			}))
 			defer server.Close()
-			e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500)
+			e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -161,12 +160,10 @@ func TestFailuresOfAggregatedServers(t *testing.T) {
 			} {
 				w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1"), Class: class}, "")
 				w.waysByNamespace.Store("", &namespaceWay{way: mergeWay, next: math.MaxInt})
-				object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: "4"}
-				w.keepOriginal(object, &metav1.PartialObjectMetadata{}, nil)
-				for how, rewrite := range map[string]func(context.Context, *sweep.Object) tryResult{
-					"listed": w.rewrite, "named": w.rewriteNamed,
-				} {
-					a := rewrite(t.Context(), object)
+				for how, version := range map[string]string{"listed": "4", "named": ""} {
+					object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: version}
+					w.keepOriginal(object, &metav1.PartialObjectMetadata{}, nil)
+					a := w.rewrite(t.Context(), object)
 					if quiet := a.paceResult().Signal == pacer.OK; a.failure.kind != want || want == aggregatedAway && !quiet {
 						t.Errorf("%v, %s: the failure is %v, want %v, and it shows the pacer nothing: %t",
 							class, how, a.failure.kind, want, quiet)

@@ -51,11 +51,10 @@ type Migration interface {
 	// ReportPhase is called at most four times a second, and when the rewrites or the second try of denied objects begin,
 	// unless the task is stuck. It must return soon.
 	ReportPhase(ctx context.Context, report Report)
-	// MustYield reports whether other migrations wait. A run without progress then ends with ErrStuck.
+	// MustYield reports whether other migrations wait. Then a run without progress ends with ErrStuck. A run that has made
+	// progress ends with ErrTurnOver when its turn is over and nothing is in flight. The next run continues in the middle
+	// of the chunk if it has the same Task.
 	MustYield() bool
-	// TurnOver reports whether the run must end with ErrTurnOver, so that others come first. A run that has made progress
-	// then ends when nothing is in flight. The next run continues in the middle of the chunk if it has the same Task.
-	TurnOver() bool
 }
 
 // Result is an object with its outcome.
@@ -92,15 +91,19 @@ type Engine struct {
 	pacer     *pacer.Pacer
 	clock     clock.WithTicker
 	chunkSize int64
+	turn      time.Duration
 }
 
-// NewEngine returns an engine that lists chunkSize objects at a time.
-func NewEngine(config *rest.Config, pace *pacer.Pacer, clk clock.WithTicker, chunkSize int64) (*Engine, error) {
+// NewEngine returns an engine that lists chunkSize objects at a time. turn is how long a run goes on while other
+// migrations wait. Zero means until it ends.
+func NewEngine(
+	config *rest.Config, pace *pacer.Pacer, clk clock.WithTicker, chunkSize int64, turn time.Duration,
+) (*Engine, error) {
 	client, err := newObjectsClient(config)
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{client: client, pacer: pace, clock: clk, chunkSize: chunkSize}, nil
+	return &Engine{client: client, pacer: pace, clock: clk, chunkSize: chunkSize, turn: turn}, nil
 }
 
 // ErrStuck ends a run that makes no progress while other migrations wait.
@@ -128,11 +131,11 @@ func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migra
 	if !task.full.sweep.Complete() {
 		w := e.newRewriter(resource, task.full.sweep.Position().Baseline)
 		r := &sweepRunner{
-			sweepState: task.full, clock: e.clock, lane: lane, task: task, migration: m, normal: Rewriting,
+			sweepState: task.full, clock: e.clock, lane: lane, turn: e.turn, task: task, migration: m, normal: Rewriting,
 			list: e.lister(w, &task.full.listLimit), rewrite: w.rewrite,
 		}
 		if task.Only != nil {
-			r.list, r.rewrite = listNamed(task.Only), w.rewriteNamed
+			r.list = listNamed(task.Only)
 		}
 		err := r.run(ctx)
 		if err == nil {
@@ -188,11 +191,11 @@ func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, 
 		task.denied = newSweepState(resource.Class, from)
 	}
 	r := &sweepRunner{
-		sweepState: task.denied, clock: e.clock, lane: lane, task: task, migration: m, normal: RetryingDenied,
+		sweepState: task.denied, clock: e.clock, lane: lane, turn: e.turn, task: task, migration: m, normal: RetryingDenied,
 		list: e.lister(w, &task.denied.listLimit), rewrite: w.rewrite,
 	}
 	if named {
-		r.list, r.rewrite, r.impatient = listNamed(position.Denied), w.rewriteNamed, true
+		r.list, r.impatient = listNamed(position.Denied), true
 	}
 	if err := r.run(ctx); err != nil {
 		return err
@@ -208,7 +211,7 @@ func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, 
 	return m.SavePosition(ctx, position)
 }
 
-// listNamed returns a function that lists the denied objects as one chunk.
+// listNamed returns a function that lists the denied objects as one chunk. They have no resource version.
 func listNamed(denied []migrationv1alpha1.DeniedObject) func(context.Context, string) (sweep.Chunk, error) {
 	return func(context.Context, string) (sweep.Chunk, error) {
 		var chunk sweep.Chunk

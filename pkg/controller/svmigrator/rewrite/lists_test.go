@@ -58,7 +58,7 @@ func TestListWithoutIdentities(t *testing.T) {
 					`"metadata":{"resourceVersion":"9"},"items":[{"metadata":{%s}}]}`, test.metadata)
 			}))
 			defer server.Close()
-			e, err := NewEngine(&rest.Config{Host: server.URL}, pacer.New(pacer.Options{}), clock.RealClock{}, 500)
+			e, err := NewEngine(&rest.Config{Host: server.URL}, pacer.New(pacer.Options{}), clock.RealClock{}, 500, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,7 +79,7 @@ func TestListWithoutIdentities(t *testing.T) {
 func TestListThatDoesNotEnd(t *testing.T) {
 	server := httptest.NewServer(listOf(func(string) int { return 1 }, ""))
 	defer server.Close()
-	e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500)
+	e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestListsThatAreTooLong(t *testing.T) {
 		}, annotation)(w, request)
 	}))
 	defer server.Close()
-	e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 160)
+	e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 160, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestListsThatAreTooLong(t *testing.T) {
 func TestServerWithoutLimits(t *testing.T) {
 	server := httptest.NewServer(listOf(func(string) int { return 200 }, strings.Repeat("a", 100<<10)))
 	defer server.Close()
-	e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 160)
+	e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 160, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,7 +64,7 @@ func TestEntriesOfVersionsThatAreServedAnew(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(answer)
 	}))
 	defer server.Close()
-	e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500)
+	e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -83,8 +83,21 @@ func (a tryResult) paceResult() pacer.Result {
 	return r
 }
 
-// rewrite writes an object as it was listed.
+// rewrite writes an object as it was listed. Of an object that was denied earlier only the name and the UID are known.
+// So it is read first, and left as it is if somebody wrote it after the baseline.
 func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) tryResult {
+	if object.ResourceVersion == "" {
+		live, a := r.read(ctx, object)
+		switch {
+		case live == nil:
+			a.outcome = cmp.Or(a.outcome, consequences[a.failure.kind].outcome)
+			return a
+		case !object.NeedsCleaning && newer(r.resource.Class)(live.ResourceVersion, r.baseline):
+			a.outcome = sweep.WrittenByOthers
+			return a
+		}
+		object.ResourceVersion = live.ResourceVersion
+	}
 	switch field, version, err := r.dropped(ctx, object); {
 	case err != nil:
 		return r.failed(ctx, object, err)
@@ -243,21 +256,6 @@ func (r *rewriter) resolve(ctx context.Context, object *sweep.Object, answer Fai
 	a.failure = answer
 	a.failure.kind = internal
 	return a
-}
-
-// rewriteNamed rewrites an object that was denied earlier. Only its name and UID are known.
-func (r *rewriter) rewriteNamed(ctx context.Context, object *sweep.Object) tryResult {
-	live, a := r.read(ctx, object)
-	if live == nil {
-		a.outcome = cmp.Or(a.outcome, consequences[a.failure.kind].outcome)
-		return a
-	}
-	if !object.NeedsCleaning && newer(r.resource.Class)(live.ResourceVersion, r.baseline) {
-		a.outcome = sweep.WrittenByOthers
-		return a
-	}
-	object.ResourceVersion = live.ResourceVersion
-	return r.rewrite(ctx, object)
 }
 
 // read returns the metadata of an object, and keeps what is needed of it. If it cannot, it returns nil and the result

@@ -80,7 +80,7 @@ func TestObjectThatIsOlderThanListed(t *testing.T) {
 				_, _ = fmt.Fprintf(w, `{"kind":%q,"apiVersion":%q,"metadata":{"name":"w","uid":%q,"resourceVersion":%q}}`,
 					kind, version, strings.TrimSpace(uid), now)
 			}))
-			e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500)
+			e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500, 0)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -73,6 +73,8 @@ type Task struct {
 	// Stuck means that requests fail, and that there was no progress for StuckAfter. It stays set until there is progress,
 	// also in the next runs.
 	Stuck bool
+	// began is when the last run began. Its second try of denied objects belongs to the same turn.
+	began time.Time
 	// lastProgress is when an object got its outcome or a list its answer, or when the last run began.
 	lastProgress time.Time
 	// advanced means that the last run has made progress.
@@ -94,7 +96,7 @@ func (t *Task) ForgetListed() {
 }
 
 // Begin records that a run begins.
-func (t *Task) Begin(now time.Time) { t.lastProgress, t.advanced = now, false }
+func (t *Task) Begin(now time.Time) { t.began, t.lastProgress, t.advanced = now, now, false }
 
 // Idle is the time since the last progress, or since the last run began.
 func (t *Task) Idle(now time.Time) time.Duration { return now.Sub(t.lastProgress) }

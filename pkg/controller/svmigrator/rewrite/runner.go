@@ -111,6 +111,7 @@ type sweepRunner struct {
 	*sweepState
 	clock     clock.WithTicker
 	lane      *pacer.Lane
+	turn      time.Duration // see NewEngine
 	task      *Task
 	migration Migration
 	// normal is the phase while no request fails. If it is RetryingDenied, the runner saves no positions, and an object
@@ -164,7 +165,7 @@ func (r *sweepRunner) run(ctx context.Context) (err error) {
 			return err
 		}
 		// A run without progress goes on: the next one would begin the same list anew.
-		r.turnOver = r.task.advanced && r.migration.TurnOver()
+		r.turnOver = r.turn > 0 && r.clock.Since(r.task.began) >= r.turn && r.task.advanced && r.migration.MustYield()
 		r.startList(ctx)
 		if err := r.step(ctx, work, ticker.C()); err != nil {
 			return err

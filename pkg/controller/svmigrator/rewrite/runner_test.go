@@ -58,9 +58,7 @@ type fakeRun struct {
 	atOnce int
 	// crowded means that other migrations wait.
 	crowded bool
-	// turnEnds is when the turn is over. Zero means never.
-	turnEnds time.Time
-	answer   func(name string, n int, now time.Time) tryResult
+	answer  func(name string, n int, now time.Time) tryResult
 }
 
 func (r *fakeRun) SavePosition(_ context.Context, position sweep.Position) error {
@@ -75,8 +73,6 @@ func (r *fakeRun) ReportPhase(_ context.Context, report Report) {
 }
 
 func (r *fakeRun) MustYield() bool { return r.crowded }
-
-func (r *fakeRun) TurnOver() bool { return !r.turnEnds.IsZero() && r.fake.Now().After(r.turnEnds) }
 
 // newFakeRun makes a run over objects. answer says what becomes of an object at its nth try.
 func newFakeRun(objects int, answer func(name string, n int, now time.Time) tryResult) *fakeRun {
@@ -124,7 +120,7 @@ func (r *fakeRun) playIn(ctx context.Context, within time.Duration) error {
 	// The timers of this clock belong to the bubble, so nobody may use it afterwards.
 	defer func() { r.fake = clocktesting.NewFakeClock(r.fake.Now()) }()
 	r.lane = pacer.New(pacer.Options{MaxConcurrent: r.atOnce, Unpaced: true, Clock: r.fake}).Lane()
-	r.task.lastProgress = r.fake.Now() // as Engine.Run does
+	r.task.Begin(r.fake.Now()) // as Engine.Run does
 	ended := make(chan error, 1)
 	go func() { ended <- r.run(ctx) }()
 	ticker := time.NewTicker(time.Millisecond)

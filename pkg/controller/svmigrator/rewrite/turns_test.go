@@ -23,12 +23,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
@@ -90,14 +92,14 @@ func TestTurnInTheMiddleOfAChunk(t *testing.T) {
 		}
 		return fine(name, n, now)
 	})
-	r.turnEnds = noon.Add(turn)
+	r.turn, r.crowded = turn, true
 	if err := r.play(t, time.Hour); !errors.Is(err, ErrTurnOver) {
 		t.Fatalf("it ended with %v", err)
 	}
 	if took := r.fake.Since(noon); took >= 2*turn {
 		t.Errorf("the turn of %v lasted %v", turn, took)
 	}
-	r.turnEnds = time.Time{}
+	r.crowded = false
 	if err := r.play(t, time.Hour); err != nil {
 		t.Fatal(err)
 	}
@@ -115,8 +117,9 @@ func TestTurnInTheMiddleOfAChunk(t *testing.T) {
 // turn ends. All are answered, and nothing is sent after the end.
 func TestTurnEndsWithoutCancellingRequests(t *testing.T) {
 	t.Parallel()
-	const turn = 30 * time.Second
+	const turn = 20 * time.Second
 	r := newFakeRun(5, fine)
+	r.turn, r.crowded = turn, true
 	// takes returns when so much time of the run has passed, or when the request is cancelled.
 	takes := func(ctx context.Context, d time.Duration) error {
 		for began := r.fake.Now(); ctx.Err() == nil && r.fake.Since(began) < d; {
@@ -126,7 +129,7 @@ func TestTurnEndsWithoutCancellingRequests(t *testing.T) {
 	}
 	list, rewrite, lists := r.list, r.rewrite, 0
 	r.list = func(ctx context.Context, token string) (sweep.Chunk, error) {
-		if lists++; lists > 1 && r.fake.Now().After(r.turnEnds) {
+		if lists++; lists > 1 && r.fake.Since(r.task.began) > turn {
 			t.Error("a list was sent after the end of the turn")
 		}
 		if err := takes(ctx, 3*turn); err != nil {
@@ -145,8 +148,6 @@ func TestTurnEndsWithoutCancellingRequests(t *testing.T) {
 		return rewrite(ctx, object)
 	}
 	for runs := 1; ; runs++ {
-		r.turnEnds = r.fake.Now().Add(turn)
-		r.task.Begin(r.fake.Now())
 		err := r.play(t, time.Hour)
 		if err == nil {
 			break
@@ -183,7 +184,7 @@ func TestListsAreSmallerInTheNextRun(t *testing.T) {
 	}))
 	defer server.Close()
 	pace := pacer.New(pacer.Options{MaxConcurrent: 1, Unpaced: true, Clock: clock.RealClock{}})
-	e, err := NewEngine(&rest.Config{Host: server.URL}, pace, clock.RealClock{}, 400)
+	e, err := NewEngine(&rest.Config{Host: server.URL}, pace, clock.RealClock{}, 400, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,6 +198,53 @@ func TestListsAreSmallerInTheNextRun(t *testing.T) {
 	}
 	if want := []string{"400", "200", "200"}; !slices.Equal(limits, want) {
 		t.Errorf("the limits are %q, want %q", limits, want)
+	}
+}
+
+// TestSecondTryInTheSameTurn has an object denied at the moment at which the turn ends. The second try comes in the
+// next run.
+func TestSecondTryInTheSameTurn(t *testing.T) {
+	t.Parallel()
+	const turn = 30 * time.Second
+	const metadata = `"metadata":{"name":"w","uid":"u","resourceVersion":"4"}`
+	clk, patches := clocktesting.NewFakeClock(noon), 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		accepts := request.Header.Get("Accept")
+		switch {
+		case request.Method == http.MethodPatch:
+			patches++
+			clk.Step(turn)
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"reason":"Forbidden",`+
+				`"message":"admission webhook \"x\" denied the request: no"}`)
+		case strings.Contains(accepts, "PartialObjectMetadataList"):
+			_, _ = fmt.Fprint(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1",`+
+				`"metadata":{"resourceVersion":"9"},"items":[{`+metadata+`}]}`)
+		case strings.Contains(accepts, "PartialObjectMetadata"):
+			_, _ = fmt.Fprint(w, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",`+metadata+`}`)
+		default:
+			_, _ = fmt.Fprint(w, `{"kind":"Widget","apiVersion":"example.com/v1",`+metadata+`}`)
+		}
+	}))
+	defer server.Close()
+	pace := pacer.New(pacer.Options{MaxConcurrent: 1, Unpaced: true, Clock: clk})
+	e, err := NewEngine(&rest.Config{Host: server.URL}, pace, clk, 400, turn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	task, r := NewTask(storageversion.Custom, sweep.Position{}), newFakeRun(0, fine)
+	resource := Resource{GroupVersionResource: widgets.WithVersion("v1"), Class: storageversion.Custom}
+	r.crowded = true
+	if err := e.Run(t.Context(), task, resource, r); !errors.Is(err, ErrTurnOver) || patches != 1 {
+		t.Fatalf("the first run sent %d patches, and ended with %v", patches, err)
+	}
+	r.crowded = false
+	if err := e.Run(t.Context(), task, resource, r); err != nil || patches != 2 {
+		t.Fatalf("the second run sent %d patches, and ended with %v", patches-1, err)
+	}
+	if last := r.saved[len(r.saved)-1]; last.Counts[sweep.Denied] != 1 || len(last.Denied) != 1 {
+		t.Errorf("at the end %+v", last)
 	}
 }
 

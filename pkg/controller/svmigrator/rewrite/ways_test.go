@@ -118,7 +118,7 @@ func TestRoundedIntegers(t *testing.T) {
 			`"resourceVersion":"4"},"spec":{"big":%d}}`, big)
 	}))
 	defer server.Close()
-	e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500)
+	e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestRewriteThatOwnsFields(t *testing.T) {
 				ObjectMeta: metav1.ObjectMeta{Name: "w", UID: "u", ResourceVersion: "4", ManagedFields: entries},
 			})
 		}))
-		e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500)
+		e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -186,7 +186,7 @@ func TestDefaultsWithoutDryRuns(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500)
+	e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +220,7 @@ func TestStatusWithoutDryRuns(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500)
+	e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +248,7 @@ func TestWholeObjectsInMemory(t *testing.T) {
 			`"metadata":{"name":"w","uid":"u","resourceVersion":"4"}}`)
 	}))
 	defer server.Close()
-	e, err := NewEngine(&rest.Config{Host: server.URL, QPS: -1}, nil, clock.RealClock{}, 500)
+	e, err := NewEngine(&rest.Config{Host: server.URL, QPS: -1}, nil, clock.RealClock{}, 500, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
