@@ -171,7 +171,7 @@ func (e *Engine) newRewriter(resource Resource, baseline string) *rewriter {
 func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, resource Resource, m Migration) error {
 	position := task.full.sweep.Position()
 	denied := position.Counts[sweep.Denied]
-	if denied == 0 {
+	if denied == 0 || task.retried {
 		return nil
 	}
 	w := e.newRewriter(resource, position.Baseline)
@@ -208,7 +208,9 @@ func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, 
 	}
 	klog.FromContext(ctx).Info("Tried denied objects once more",
 		"before", denied, "after", position.Counts[sweep.Denied], "status", resource.MayUseStatus)
-	return m.SavePosition(ctx, position)
+	err := m.SavePosition(ctx, position)
+	task.retried = err == nil
+	return err
 }
 
 // listNamed returns a function that lists the denied objects as one chunk. They have no resource version.

@@ -65,6 +65,8 @@ type Task struct {
 	Only []migrationv1alpha1.DeniedObject
 	// denied is the sweep over the denied objects, or nil before that sweep begins.
 	denied *sweepState
+	// retried means that the denied objects were tried once more, and that the position after that is saved.
+	retried bool
 
 	// changed is the failure of a rewrite that has changed more than the encoding. The task keeps it, because the answer
 	// may come when the run is already ending.
