@@ -219,7 +219,7 @@ func (s *space) read(ctx context.Context) {
 	s.mu.Lock()
 	rewritten := s.growth.rewrittenBytes
 	s.mu.Unlock()
-	sizes, err := s.readSizes(ctx)
+	sizes, allAnswered, err := s.readSizes(ctx)
 	if ctx.Err() != nil {
 		return
 	}
@@ -230,7 +230,7 @@ func (s *space) read(ctx context.Context) {
 	switch {
 	case len(sizes.files) > 0:
 		s.unreported.Succeeded(ctx, "The API servers report the size of etcd's database again")
-	case len(s.growth.files) > 0, !errors.Is(err, errNoSize) && retry.IsUnanswered(err):
+	case len(s.growth.files) > 0, !allAnswered:
 		if s.pause != nil { // A new message would be written to the status of each migration.
 			s.unreported.Failed(ctx, "unanswered", "No API server reports the size of etcd's database", "err", err)
 			return
@@ -261,26 +261,25 @@ func (s *space) startPause(full bool, format string, args ...any) {
 	s.stopRuns()
 }
 
-// readSizes asks all API servers. If no server reports the size of a database file, the error says why: it is that of a
-// server that did not answer, if there is one, because that server may report the size later.
-func (s *space) readSizes(ctx context.Context) (reportedSizes, error) {
+// readSizes asks all API servers. allAnswered is false if one of them did not answer or could not be asked: it may
+// report the size later. If no server reports the size of a database file, the error says why.
+func (s *space) readSizes(ctx context.Context) (all reportedSizes, allAnswered bool, err error) {
 	var mu sync.Mutex
-	var unanswered error
-	all := reportedSizes{files: map[string]int64{}, objects: map[schema.GroupResource]objectSizes{}}
-	err := s.env.observer.AskEach(ctx, func(ctx context.Context, server documents.Reader) error {
+	all = reportedSizes{files: map[string]int64{}, objects: map[schema.GroupResource]objectSizes{}}
+	noSize := errNoSize
+	err = s.env.observer.AskEach(ctx, func(ctx context.Context, server documents.Reader) error {
 		families, err := server.Families(ctx, objectsMetric, bytesMetric, sizeMetric)
+		// An answer that is not protobuf has no size, and later answers will have none.
+		if err != nil && retry.IsUnanswered(err) && !errors.Is(err, proto.Error) {
+			return err
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		all.add(families)
-		if err == nil && families[sizeMetric] == nil || errors.Is(err, proto.Error) {
-			return errNoSize // An answer that is not protobuf has no size, and later answers will have none.
-		}
-		if err != nil && retry.IsUnanswered(err) {
-			unanswered = err
-		}
-		return err
+		noSize = cmp.Or(err, noSize)
+		return nil
 	})
-	return all, cmp.Or(unanswered, err, errNoSize)
+	return all, err == nil, cmp.Or(err, noSize)
 }
 
 // tryResume ends the pause if its cause is gone.

@@ -46,6 +46,8 @@ type toldSizes struct {
 	// inTurn means that each time another one of the servers is asked.
 	inTurn bool
 	asked  int
+	// unasked is why one more server cannot be asked.
+	unasked error
 }
 
 // reply is what a server answers: a status code and metric families.
@@ -90,7 +92,7 @@ func (o *toldSizes) AskEach(ctx context.Context, ask func(context.Context, docum
 		all = errors.Join(all, ask(ctx, documents.Reader{Client: client, Timeout: time.Minute}))
 	}
 	o.asked++
-	return all
+	return errors.Join(all, o.unasked)
 }
 
 func family(name, etcd string, bytes float64) *dto.MetricFamily {
@@ -170,8 +172,10 @@ func TestSizesThatServersTell(t *testing.T) {
 		return reply{http.StatusOK, []*dto.MetricFamily{other, family(sizeMetric, etcd, bytes)}}
 	}
 	without, forbidden := reply{http.StatusOK, []*dto.MetricFamily{other}}, reply{code: http.StatusForbidden}
+	away := errors.New("a server is not ready")
 	for name, test := range map[string]struct {
 		answers []reply
+		unasked error
 		before  map[string]*databaseFile
 		paused  bool // by a reading that took long
 		pauses  bool
@@ -197,12 +201,23 @@ func TestSizesThatServersTell(t *testing.T) {
 		"forbidden, and no answer": {answers: []reply{forbidden, failing}, pauses: true},
 		"no metric, and no answer": {answers: []reply{without, failing}, pauses: true},
 		"there is no such metric":  {answers: []reply{without}},
+		"no metric, and a server that cannot be asked": {
+			answers: []reply{without}, unasked: away, pauses: true,
+		},
+		"forbidden, and a server that cannot be asked": {
+			answers: []reply{forbidden}, unasked: away, pauses: true,
+		},
+		"one tells, and one cannot be asked": {
+			answers: []reply{size("etcd-0", 5)}, unasked: away, sizes: map[string]int64{"etcd-0": 5},
+		},
 		"the metric is missing for once": {
 			answers: []reply{without}, before: map[string]*databaseFile{"e": {}}, pauses: true, sizes: map[string]int64{"e": 0},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := &environment{observer: tell(t, test.answers...), clock: testingclock.NewFakeClock(time.Now())}
+			told := tell(t, test.answers...)
+			told.unasked = test.unasked
+			c := &environment{observer: told, clock: testingclock.NewFakeClock(time.Now())}
 			c.options.MaxStorageGrowth = mebibyte
 			s := newSpace(klog.Background(), c, func() {})
 			s.growth.files = map[string]*databaseFile{}
