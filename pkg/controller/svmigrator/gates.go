@@ -43,10 +43,9 @@ import (
 //  6. The growth of etcd is measured (space.go).
 //  7. The server of an aggregated group was read once more. Decide still says Go, and all servers still follow the
 //     definition of a custom resource.
-//  8. Before the first list, the definition of a custom resource is the one that was observed.
-//  9. kube-controller-manager does not migrate the resource (intree.go).
-//  10. The resource is served (locate in served.go), and its schemas are of the definition that was observed.
-//  11. The target and the time of the start are stored (storeTarget).
+//  8. kube-controller-manager does not migrate the resource (intree.go).
+//  9. The resource is served (locate in served.go). The definition of a custom resource is the one that was observed.
+//  10. The target and the time of the start are stored (storeTarget).
 
 // sync does everything about a migration that needs no slot. It fails a migration that cannot succeed, writes into the
 // status what a migration waits for, queues a migration that may write, and deletes one that ended long ago.
@@ -138,7 +137,7 @@ func (c *Controller) enqueueReady(m *migrationv1alpha1.StorageVersionMigration) 
 	return wait, again
 }
 
-// passGates checks gates 6 to 10 and stores the target (11). It returns an error if a gate is closed. If the error is
+// passGates checks gates 6 to 9 and stores the target (10). It returns an error if a gate is closed. If the error is
 // errStopped, the run ends, and sync finds the gate and writes it into the status.
 func (r *migrationRun) passGates(ctx context.Context) error {
 	if !r.env.space.mayBegin(ctx) {
@@ -160,13 +159,6 @@ func (r *migrationRun) passGates(ctx context.Context) error {
 	if readErr != nil { // A decision to wait explains more than this error, so it comes first.
 		return readErr
 	}
-	listed := r.status.stored.Begun() && r.status.stored.Status.BaselineResourceVersion != ""
-	if observation.Class == storageversion.Custom && !listed {
-		// Somebody may have changed the definition a moment ago, and created the migration after that.
-		if _, err := r.env.observedDefinition(ctx, observation); err != nil {
-			return err
-		}
-	}
 	if err := r.checkInTree(ctx); err != nil {
 		return err
 	}
@@ -184,6 +176,7 @@ func (r *migrationRun) passGates(ctx context.Context) error {
 		return err
 	}
 	if schemas := r.served.Schemas; schemas != nil {
+		// Somebody may have changed the definition a moment ago, and created the migration after that.
 		if err := checkObserved(schemas.UID, schemas.Generation, observation); err != nil {
 			return err
 		}
