@@ -102,7 +102,7 @@ func (r *sweepRunner) stored() int64 {
 // givesUpOn reports whether the API server has failed on the object for so long that other objects must not wait for it
 // any longer.
 func (r *sweepRunner) givesUpOn(object *sweep.Object, now time.Time) bool {
-	failing := now.Sub(object.FailingSince)
+	failing := r.tried(now) - object.FailingSince
 	if object.Failures < giveUpFailures || failing < giveUpTime {
 		return false
 	}

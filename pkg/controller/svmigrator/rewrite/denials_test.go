@@ -206,32 +206,17 @@ func TestFailuresBeforeAnInterruptionDoNotCount(t *testing.T) {
 		t.Fatalf("it ended with %v", err)
 	}
 	r.fake.SetTime(again)
+	r.reports = nil
 	if err := r.play(t, again.Sub(noon)+time.Hour); err != nil {
 		t.Fatal(err)
 	}
+	for _, report := range r.reports {
+		if since := report.Retry.Since; !since.IsZero() && since.Before(again.Add(-15*time.Second)) {
+			t.Errorf("it reported %s", report.Retry)
+		}
+	}
 	if counts := r.sweep.Progress().Counts; counts[sweep.Denied] > 0 {
 		t.Errorf("at the end %+v", counts)
-	}
-}
-
-// TestFailuresOfObjectsInFlightDoNotCount interrupts requests that take long.
-func TestFailuresOfObjectsInFlightDoNotCount(t *testing.T) {
-	s := sweep.New(sweep.Position{}, func(string, string) bool { return false })
-	s.List()
-	inFlight, waiting := &sweep.Object{Name: "in-flight"}, &sweep.Object{Name: "waiting"}
-	s.Listed(sweep.Chunk{Objects: []*sweep.Object{inFlight, waiting}})
-	for _, object := range []*sweep.Object{inFlight, waiting} {
-		object.Failures, object.FailingSince = 2, noon
-		s.Take(object, noon)
-	}
-	s.Retry(waiting, noon.Add(time.Minute))
-	s.Return(inFlight)
-	s.Interrupt(noon.Add(time.Minute))
-	s.Resume(noon.Add(time.Hour))
-	for _, object := range []*sweep.Object{inFlight, waiting} {
-		if want := noon.Add(59 * time.Minute); !object.FailingSince.Equal(want) || object.Failures != 2 {
-			t.Errorf("%s fails since %v, %d times", object.Name, object.FailingSince, object.Failures)
-		}
 	}
 }
 

@@ -144,10 +144,11 @@ func (r Retry) String() string {
 func (r *sweepRunner) report(now time.Time) (Report, bool) {
 	var retry Retry
 	objects, since, next := r.sweep.Waiting()
+	failing := r.tried(now) - since
 	switch {
-	case objects > 0 && r.objectRetry.Failure.kind != "" && now.Sub(since) > ReportAfter:
+	case objects > 0 && r.objectRetry.Failure.kind != "" && failing > ReportAfter:
 		retry = r.objectRetry
-		retry.What, retry.Since, retry.Next = "Rewriting an object has failed", since, next
+		retry.What, retry.Since, retry.Next = "Rewriting an object has failed", now.Add(-failing), next
 		if objects > 1 {
 			retry.What = fmt.Sprintf("Rewriting %d objects has failed", objects)
 		}

@@ -89,6 +89,8 @@ type sweepState struct {
 	// No object is sent before heldUntil: the aggregated server behind the API server has asked for that, or the API
 	// server has refused all objects so far, and may have just started.
 	heldUntil time.Time
+	// triedBefore is for how long the earlier runs have tried objects.
+	triedBefore time.Duration
 	// deniedForPermission are those that were denied because this program lacks a permission. deniedForChange are those
 	// that a rewrite would change.
 	deniedForPermission, deniedForChange commonDenials
@@ -148,7 +150,6 @@ func (r *sweepRunner) run(ctx context.Context) (err error) {
 		r.migration.ReportPhase(ctx, Report{Phase: r.normal})
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	r.sweep.Resume(r.clock.Now())
 	r.tryResults, r.lists = make(chan tryResult), make(chan listing, 1)
 	work := make(chan *sweep.Object)
 	r.goroutines.Go(func() { r.dispatch(ctx, work) })
@@ -156,7 +157,7 @@ func (r *sweepRunner) run(ctx context.Context) (err error) {
 		cancel()
 		err = cmp.Or(r.drain(ctx), err)
 		r.goroutines.Wait()
-		r.sweep.Interrupt(r.clock.Now())
+		r.triedBefore = r.tried(r.clock.Now())
 	}()
 	ticker := r.clock.NewTicker(reportPeriod)
 	defer ticker.Stop()
@@ -173,6 +174,11 @@ func (r *sweepRunner) run(ctx context.Context) (err error) {
 	}
 }
 
+// tried is for how long all runs have tried objects. No object fails between two runs, so that time does not count.
+func (r *sweepRunner) tried(now time.Time) time.Duration {
+	return r.triedBefore + now.Sub(r.task.began)
+}
+
 // step waits for the next thing to happen, and handles it.
 func (r *sweepRunner) step(ctx context.Context, work chan<- *sweep.Object, tick <-chan time.Time) error {
 	if r.turnOver && r.sweep.InFlight() == 0 && !r.sweep.Listing() {
@@ -187,7 +193,7 @@ func (r *sweepRunner) step(ctx context.Context, work chan<- *sweep.Object, tick 
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case work <- object:
-		r.sweep.Take(object, now)
+		r.sweep.Take(object, r.tried(now))
 	case a := <-r.tryResults:
 		return r.handleTry(ctx, a)
 	case l := <-r.lists:
@@ -305,11 +311,11 @@ func (r *sweepRunner) handleFailure(ctx context.Context, a tryResult, now time.T
 		return err
 	}
 	if a.failure.kind == unreachable {
-		a.object.Failures, a.object.FailingSince = 0, time.Time{} // Nobody knows what was wrong with the object meanwhile.
+		a.object.Failures, a.object.Refusals = 0, 0 // Nobody knows what was wrong with the object meanwhile.
 	}
 	if consequences[a.failure.kind].mayBeObject || a.failure.timedOut {
-		if a.object.Failures++; a.object.FailingSince.IsZero() {
-			a.object.FailingSince = now
+		if a.object.Failures++; a.object.Failures == 1 {
+			a.object.FailingSince = r.tried(now)
 		}
 		if r.givesUpOn(a.object, now) {
 			a.outcome = sweep.Denied
@@ -330,11 +336,10 @@ func (r *sweepRunner) mayBeUnready(a tryResult, now time.Time) bool {
 	if a.outcome != sweep.Denied || !a.failure.unready() || r.pastStart {
 		return false
 	}
-	if a.object.Failures > 0 { // Other failures came before, and are over.
-		a.object.Failures, a.object.FailingSince = 0, time.Time{}
+	if a.object.Refusals++; a.object.Refusals == 1 || a.object.Failures > 0 { // Other failures are over.
+		a.object.Failures, a.object.FailingSince = 0, r.tried(now)
 	}
-	a.object.FailingSince = cmp.Or(a.object.FailingSince, now)
-	r.pastStart = now.Sub(a.object.FailingSince) >= startPatience
+	r.pastStart = r.tried(now)-a.object.FailingSince >= startPatience
 	return !r.pastStart
 }
 

@@ -69,13 +69,13 @@ func TestRetryInFlight(t *testing.T) {
 		}
 	}
 	object := r.sweep.Next(now)
-	r.sweep.Take(object, now)
+	r.sweep.Take(object, r.tried(now))
 	clear(Rewriting)
 	r.objectRetry.Failure.kind = overloaded
 	r.sweep.Retry(object, now.Add(time.Second))
 	now = now.Add(2 * ReportAfter)
 	clear(RetryingRequests)
-	r.sweep.Take(object, now)
+	r.sweep.Take(object, r.tried(now))
 	clear("")
 	r.sweep.Done(object, sweep.Rewritten, "", "")
 	clear(Rewriting)

@@ -39,7 +39,7 @@ func TestForgetListed(t *testing.T) {
 	}
 	finish := func() {
 		object := s.Next(now)
-		s.Take(object, now)
+		s.Take(object, 0)
 		s.Done(object, Rewritten, "", "")
 	}
 	list("", "2", "a")
@@ -62,23 +62,5 @@ func TestForgetListed(t *testing.T) {
 	s.Advance()
 	if !s.Complete() || s.Position().Counts[Rewritten] != 4 {
 		t.Errorf("it ends with %+v", s.Position())
-	}
-}
-
-// TestInterruptedRetries does not count the time in which nothing is tried.
-func TestInterruptedRetries(t *testing.T) {
-	now := time.Date(2026, time.November, 20, 12, 0, 0, 0, time.UTC)
-	s := New(Position{}, newer)
-	s.List()
-	s.Listed(Chunk{ResourceVersion: "100", Objects: []*Object{{Name: "a", ResourceVersion: "1"}}})
-	object := s.Next(now)
-	s.Take(object, now)
-	object.FailingSince = now
-	s.Retry(object, now.Add(time.Second))
-	s.Interrupt(now.Add(time.Second))
-	s.Resume(now.Add(time.Second + 2*time.Hour))
-	want := now.Add(2 * time.Hour)
-	if _, since, _ := s.Waiting(); !since.Equal(want) || !object.FailingSince.Equal(want) {
-		t.Errorf("it fails since %v and %v, want %v", since, object.FailingSince, want)
 	}
 }

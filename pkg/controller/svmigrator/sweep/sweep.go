@@ -39,13 +39,15 @@ type Object struct {
 	// Extra is for the caller.
 	Extra any
 
-	// Tries counts the rewrites that failed and have to be repeated. FirstTry is when the object was first tried.
+	// Tries counts the rewrites that failed and have to be repeated. FirstTry is for how long the sweep had tried objects
+	// when this one was first tried. The time between two runs does not count.
 	Tries    int
-	FirstTry time.Time
-	// Failures counts the failures that this object alone may have caused, and FailingSince is the time of the first one.
-	// The caller sets them.
-	Failures     int
-	FailingSince time.Time
+	FirstTry time.Duration
+	// Failures counts the failures that this object alone may have caused. Refusals counts answers as of an API server
+	// that has just started. FailingSince is like FirstTry, at the first of these failures or answers. The caller sets all
+	// three.
+	Failures, Refusals int
+	FailingSince       time.Duration
 }
 
 // Chunk is the answer to one list.
@@ -97,9 +99,6 @@ type Sweep struct {
 	// token is the continue token of the next list. listedAll means that no list is left.
 	token     string
 	listedAll bool
-
-	// interrupted is since when no object is tried. It is zero while objects are.
-	interrupted time.Time
 }
 
 // chunk is a chunk that is being rewritten.
@@ -207,15 +206,17 @@ func (s *Sweep) Next(now time.Time) *Object {
 	}
 }
 
-// Take records that the object that Next returned is being rewritten.
-func (s *Sweep) Take(object *Object, now time.Time) {
+// Take records that the object that Next returned is rewritten now. tried is for how long the sweep has tried objects.
+func (s *Sweep) Take(object *Object, tried time.Duration) {
 	c := &s.current
 	if len(c.waiting) > 0 && c.waiting[0].object == object {
 		c.waiting = c.waiting[1:]
 	} else {
 		c.fresh = c.fresh[1:]
 	}
-	object.FirstTry = cmp.Or(object.FirstTry, now)
+	if object.Tries == 0 {
+		object.FirstTry = tried
+	}
 	c.inFlight++
 }
 
@@ -253,36 +254,14 @@ func (s *Sweep) Return(object *Object) {
 	s.current.fresh = append(s.current.fresh, object)
 }
 
-// Interrupt records that no object is tried any more.
-func (s *Sweep) Interrupt(now time.Time) { s.interrupted = now }
-
-// Resume records that objects are tried again. The time since Interrupt does not count as one in which they failed.
-func (s *Sweep) Resume(now time.Time) {
-	if s.interrupted.IsZero() {
-		return
-	}
-	objects := slices.Clone(s.current.fresh)
-	for _, waiting := range s.current.waiting {
-		objects = append(objects, waiting.object)
-	}
-	for _, object := range objects {
-		for _, since := range []*time.Time{&object.FirstTry, &object.FailingSince} {
-			if !since.IsZero() {
-				*since = since.Add(now.Sub(s.interrupted))
-			}
+// Waiting is how many objects wait to be tried again. since is the first FirstTry of one of them, next is when the next
+// one has to be tried again. Both are zero if no object waits.
+func (s *Sweep) Waiting() (objects int, since time.Duration, next time.Time) {
+	for i, waiting := range s.current.waiting {
+		if i == 0 {
+			since, next = waiting.object.FirstTry, waiting.at
 		}
-	}
-	s.interrupted = time.Time{}
-}
-
-// Waiting is how many objects wait to be tried again. since is the earliest time at which one of them was first tried,
-// next is when the next one has to be tried again. Both are zero if no object waits.
-func (s *Sweep) Waiting() (objects int, since, next time.Time) {
-	for _, waiting := range s.current.waiting {
-		if first := waiting.object.FirstTry; since.IsZero() || first.Before(since) {
-			since = first
-		}
-		next = cmp.Or(next, waiting.at)
+		since = min(since, waiting.object.FirstTry)
 	}
 	return len(s.current.waiting), since, next
 }
