@@ -18,7 +18,6 @@ package simulation
 
 import (
 	"errors"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -119,17 +118,11 @@ func (m *manager) stateEffects(j *job, d svmtrigger.Decision, add func(func() er
 	}
 }
 
-// createMigration reads the state and the migration before first: a creation has no preconditions.
+// createMigration reads the state first: a creation has no preconditions.
 func (m *manager) createMigration(j *job, migration *migrationv1alpha1.StorageVersionMigration) error {
-	api, mutant := m.w.api, &m.w.mutant
-	if state := j.in.State; api.states[state.Name] != state && !mutant.trustsStates {
+	api := m.w.api
+	if state := j.in.State; api.states[state.Name] != state && !m.w.mutant.trustsStates {
 		return errOutdated
-	}
-	if ref := j.in.State.Status.Migration; ref != nil && !mutant.trustsMigrations {
-		before := api.migrations[ref.Name]
-		if before != nil && !slices.Contains(j.in.Migrations, before) && before.GroupResource() == migration.GroupResource() {
-			return errOutdated
-		}
 	}
 	m.w.judge.creates(migration)
 	if err := api.createMigration(migration); err != nil {

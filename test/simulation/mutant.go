@@ -36,8 +36,8 @@ type mutant struct {
 	decision    func(*world, svmtrigger.Input, *svmtrigger.Decision)
 	// createsFirst has migrations created before the state is written that they rest on.
 	createsFirst bool
-	// trustsStates and trustsMigrations have migrations created without reading the state, or the migration before.
-	trustsStates, trustsMigrations bool
+	// trustsStates has migrations created without reading the state.
+	trustsStates bool
 	// forgetsFollowers has migrations of custom resources start and succeed without asking the servers.
 	forgetsFollowers bool
 	// survivesRestores has the manager go on with what it knows when etcd is restored.

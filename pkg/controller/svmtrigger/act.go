@@ -19,7 +19,6 @@ package svmtrigger
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -47,7 +46,7 @@ func (c *Controller) act(ctx context.Context, in Input, d Decision) error {
 	return err
 }
 
-// writeState writes or deletes the state, and sends the events when that was stored.
+// writeState creates, updates or deletes the state, and sends the events when that was stored.
 func (c *Controller) writeState(ctx context.Context, in Input, d Decision) error {
 	if d.StateAction == KeepState {
 		return nil
@@ -178,11 +177,7 @@ func (c *Controller) createMigration(ctx context.Context, in Input, d Decision) 
 	if d.Create == nil {
 		return nil
 	}
-	err := c.confirmState(ctx, in.State)
-	if err == nil {
-		err = c.confirmLastAttempt(ctx, in, d)
-	}
-	if err != nil {
+	if err := c.confirmState(ctx, in.State); err != nil {
 		return fmt.Errorf("creating migration %q: %w", d.Create.Name, err)
 	}
 	created, err := c.client.StorageVersionMigrations().Create(ctx, d.Create,
@@ -190,7 +185,7 @@ func (c *Controller) createMigration(ctx context.Context, in Input, d Decision) 
 	if apierrors.IsAlreadyExists(err) {
 		holder := c.caches.Migration(d.Create.Name)
 		if holder == nil || holder.HasEpoch() && holder.GroupResource() == d.Create.GroupResource() {
-			err = controller.ErrOutdated // Another manager has created it. The next decision finds it in the cache.
+			err = controller.ErrOutdated // The attempt exists already. The next decision finds it in the cache.
 		} else {
 			err = fmt.Errorf("%w, and the trigger did not create it. Delete it", err)
 		}
@@ -212,7 +207,8 @@ func (c *Controller) createMigration(ctx context.Context, in Input, d Decision) 
 //  3. A migration to v1 would be created although the state rules it out, and the migrator could begin it.
 //
 // The migrator and the next decision would find out. Reading makes that rare, and keeps a former leader from creating
-// anything after its successor has written.
+// anything after its successor has written. The name of the migration follows from the state too, so it is the one that
+// the attempt which is due has now.
 func (c *Controller) confirmState(ctx context.Context, state *migrationv1alpha1.StorageState) error {
 	live, err := c.client.StorageStates().Get(ctx, state.Name, metav1.GetOptions{})
 	switch {
@@ -222,30 +218,6 @@ func (c *Controller) confirmState(ctx context.Context, state *migrationv1alpha1.
 		return fmt.Errorf("getting storage state %q: %w", state.Name, err)
 	case live.UID != state.UID || live.ResourceVersion != state.ResourceVersion:
 		return controller.ErrOutdated
-	}
-	return nil
-}
-
-// confirmLastAttempt reads the migration that the state names, because a cache that is behind looks the same as a
-// migration that was deleted or has ended. There must not be two attempts at a time. A state of an earlier release may
-// name a migration of another resource with the same storage.
-func (c *Controller) confirmLastAttempt(ctx context.Context, in Input, d Decision) error {
-	ref := in.State.Status.Migration
-	if ref == nil {
-		return nil
-	}
-	live, err := c.client.StorageVersionMigrations().Get(ctx, ref.Name, metav1.GetOptions{})
-	switch {
-	case controller.MigrationMissing(err, ref.Name):
-		return nil
-	case err != nil:
-		return fmt.Errorf("getting migration %q: %w", ref.Name, err)
-	}
-	decidedOn := slices.ContainsFunc(in.Migrations, func(m *migrationv1alpha1.StorageVersionMigration) bool {
-		return m.UID == live.UID && m.ResourceVersion == live.ResourceVersion
-	})
-	if !decidedOn && live.GroupResource() == d.Create.GroupResource() {
-		return fmt.Errorf("migration %q is not the one in the cache: %w", ref.Name, controller.ErrOutdated)
 	}
 	return nil
 }

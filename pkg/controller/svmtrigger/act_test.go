@@ -46,8 +46,6 @@ func TestAct(t *testing.T) {
 		"Warning Other 100% of something",
 	}
 	moved := stateOf(widgets, "8")
-	second := stateOf(widgets, "7")
-	second.Status.Migration = &migrationv1alpha1.MigrationReference{Name: "first", UID: "uid-first"}
 	var many []*migrationv1alpha1.StorageVersionMigration
 	var deletions []string
 	for i := range maxDeletions + 1 {
@@ -260,34 +258,6 @@ func TestAct(t *testing.T) {
 			told: []string{`Warning MigrationRefused Creating migration "due": storageversionmigrations.migration.k8s.io ` +
 				`"due" already exists, and the trigger did not create it. Delete it.`},
 			fails: `creating migration "due": storageversionmigrations.migration.k8s.io "due" already exists`,
-		},
-		"no migration while the one before is there, only not in the cache": {
-			stored: []runtime.Object{second, migrationOf(widgets, "first")}, state: second,
-			decision: Decision{Create: migration},
-			want: []string{
-				"get storagestates widgets.example.com",
-				"get storageversionmigrations first",
-			},
-			outdated: true,
-		},
-		"a migration where the state of an earlier release names one of another resource": {
-			stored: []runtime.Object{second, migrationOf(gadgets, "first")}, state: second,
-			decision: Decision{Create: migration},
-			want: []string{
-				"get storagestates widgets.example.com",
-				"get storageversionmigrations first",
-				"create storageversionmigrations due",
-			},
-		},
-		"a migration after one that the cache shows": {
-			stored: []runtime.Object{second, migrationOf(widgets, "first")}, state: second,
-			cached:   []*migrationv1alpha1.StorageVersionMigration{migrationOf(widgets, "first")},
-			decision: Decision{Create: migration},
-			want: []string{
-				"get storagestates widgets.example.com",
-				"get storageversionmigrations first",
-				"create storageversionmigrations due",
-			},
 		},
 		"no migration after a deletion that failed": {
 			stored: []runtime.Object{state}, state: state,

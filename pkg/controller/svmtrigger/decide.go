@@ -90,9 +90,9 @@ type evaluation struct {
 	// still agree.
 	proof *migrationv1alpha1.StorageVersionMigration
 
-	// findMigrations finds the latest attempt of this epoch, and a migration that has not ended, whoever created it. A
-	// suspended one may be of an earlier epoch.
-	latest, underWay *migrationv1alpha1.StorageVersionMigration
+	// findMigrations finds the present attempt of the trigger, nil if it was not created yet, and a migration that has not
+	// ended, whoever created it. A suspended one may be of an earlier epoch.
+	present, underWay *migrationv1alpha1.StorageVersionMigration
 
 	// step is what decideNextStep says about objects that must be rewritten.
 	step metav1.Condition
@@ -193,8 +193,9 @@ func (e *evaluation) planWrite() {
 
 // createsFirst reports whether to create the migration before the state is written, so that one write records both the
 // agreement and the migration. That is possible if the stored state already has everything that the migration rests
-// on. If the migration has been due for Periods.Patience and is still not created, the state is written first, so that
-// people see why.
+// on: there is no new epoch, because the servers agree. The name of a migration that cleans managedFields rests on what
+// the state says about these. If the migration has been due for Periods.Patience and is still not created, the state is
+// written first, so that people see why.
 func (e *evaluation) createsFirst() bool {
 	due := e.agreedFrom
 	if backoff := e.next.Backoff; backoff != nil && backoff.NextAttemptTime != nil && backoff.NextAttemptTime.After(due) {
@@ -204,12 +205,9 @@ func (e *evaluation) createsFirst() bool {
 		due = soaked
 	}
 	// The steps replace pointers, and change nothing behind them. So equal pointers mean that nothing changed.
-	return e.in.Now.Before(due.Add(e.in.Periods.Patience)) &&
-		e.next.Epoch == e.old.Epoch &&
-		e.next.CurrentStorageVersionHash == e.old.CurrentStorageVersionHash &&
+	return e.in.Now.Before(due.Add(e.in.Periods.Patience)) && !e.next.Migrated() &&
 		slices.Equal(e.next.PersistedStorageVersionHashes, e.old.PersistedStorageVersionHashes) &&
-		e.next.Migration == e.old.Migration && e.next.Backoff == e.old.Backoff &&
-		e.next.LastHandledRetry == e.old.LastHandledRetry
+		e.next.Backoff == e.old.Backoff && e.next.LastHandledRetry == e.old.LastHandledRetry
 }
 
 // heartbeat returns the time to record as that of the latest observation, and whether it has to be recorded now

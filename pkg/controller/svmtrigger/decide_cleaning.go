@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -44,7 +45,6 @@ func (e *evaluation) recordManagedFields(m *migrationv1alpha1.StorageVersionMigr
 	if e.in.Observation.Class != storageversion.Custom {
 		return
 	}
-	e.recordMigration(m) // An attempt that failed before must not count when cleaning is due.
 	before := e.next.ManagedFieldsVersions
 	e.next.ManagedFieldsVersions = slices.Clone(m.Status.ManagedFieldsVersions)
 	if now := e.last.Evidence.CustomResourceDefinition; now != nil && e.generationOf(m) == now.Generation {
@@ -99,8 +99,19 @@ func (e *evaluation) cleaningDue() bool {
 	return e.cleansManagedFields() && len(e.unservedVersions()) > 0
 }
 
-// acceptCleaning accepts a migration that began at the current generation of the definition. Another migration would
-// leave the same entries in managedFields, so the trigger creates none.
+// cleaningDueSince returns since when the stored state says that managedFields have to be cleaned, in seconds. It is
+// zero if the state does not say so yet. If a version is served again, and goes again, the time is another one. So
+// attempts from before that do not count again.
+func (e *evaluation) cleaningDueSince() int64 {
+	c := meta.FindStatusCondition(e.old.Conditions, migrationv1alpha1.StorageStateManagedFieldsServed)
+	if c == nil || c.Status != metav1.ConditionFalse {
+		return 0
+	}
+	return c.LastTransitionTime.Unix()
+}
+
+// acceptCleaning accepts a migration that began at the current generation of the definition and has left no entry of a
+// version that is not served. Then no other one is due.
 func (e *evaluation) acceptCleaning() {
 	if !e.cleaningDue() || e.last.Evidence.CustomResourceDefinition == nil {
 		return
@@ -129,21 +140,6 @@ func (*evaluation) generationOf(m *migrationv1alpha1.StorageVersionMigration) in
 		return began.CustomResourceDefinition.Generation
 	}
 	return 0
-}
-
-// cleanedInVain reports whether a successful migration may have left entries that have to be cleaned: it began before
-// the definition changed, or its migrator does not clean. Such a migration counts as a failure, so that the next one
-// waits. Otherwise one migration could follow the other without end.
-func (e *evaluation) cleanedInVain(m *migrationv1alpha1.StorageVersionMigration) bool {
-	now, seen := e.next.Evidence, e.in.MigrationsSeen[m.UID]
-	if now == nil || now.CustomResourceDefinition == nil {
-		return false
-	}
-	if e.generationOf(m) == now.CustomResourceDefinition.Generation {
-		return seen.EndedWatched // An earlier manager may have had the feature gate off.
-	}
-	return now.FirstObservedTime != nil && m.Status.CompletionTime != nil &&
-		m.Status.CompletionTime.After(now.FirstObservedTime.Time)
 }
 
 // managedFieldsCondition makes the ManagedFieldsServed condition.

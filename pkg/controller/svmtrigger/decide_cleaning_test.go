@@ -23,6 +23,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
@@ -93,6 +94,29 @@ func TestVersionThatComesBack(t *testing.T) {
 	l.managedFields(metav1.ConditionTrue, migrationv1alpha1.StateReasonOnlyServedVersions)
 	if len(l.created) != 0 {
 		t.Errorf("created %q", l.created)
+	}
+}
+
+// TestVersionThatGoesTwice wants attempts from the first time not to count the second time.
+func TestVersionThatGoesTwice(t *testing.T) {
+	l := newLife(t)
+	l.in.CleanManagedFields = true
+	l.migrated()
+	for _, token := range []string{"once", "twice"} {
+		l.unserve()
+		l.managedFields(metav1.ConditionFalse, migrationv1alpha1.StateReasonMigrationQueued)
+		l.ends(l.migration(), migrationv1alpha1.MigrationFailed, migrationv1alpha1.MigrationReasonInvalidResource)
+		l.after(24 * time.Hour)
+		l.managedFields(metav1.ConditionFalse, migrationv1alpha1.StateReasonMigrationFailed)
+		l.in.State.Spec.RetryToken = token
+		l.decide()
+		l.cleans()
+		l.managedFields(metav1.ConditionTrue, migrationv1alpha1.StateReasonOnlyServedVersions)
+		l.serve("v2", "v1")
+		l.after(time.Hour)
+	}
+	if len(sets.New(l.created...)) != 4 {
+		t.Errorf("created %q, want four", l.created)
 	}
 }
 
@@ -242,18 +266,12 @@ func TestMigrationThatDoesNotClean(t *testing.T) {
 	l.managedFields(metav1.ConditionTrue, migrationv1alpha1.StateReasonOnlyServedVersions)
 }
 
-// TestMigratorThatDoesNotClean runs in another process, in which the gate is off. In the second hour migrations end
-// before the trigger looks at them.
+// TestMigratorThatDoesNotClean runs in another process, in which the gate is off.
 func TestMigratorThatDoesNotClean(t *testing.T) {
-	for _, seen := range []bool{true, false} {
-		inVain(t, func(l *life, m *migrationv1alpha1.StorageVersionMigration) {
-			m.Status.ManagedFieldsVersions = []migrationv1alpha1.ManagedFieldsVersion{{Version: "v2", Objects: 37}}
-			if !seen {
-				delete(l.memory[widgets].migrations, m.UID)
-			}
-			l.succeeds()
-		})
-	}
+	inVain(t, func(l *life, m *migrationv1alpha1.StorageVersionMigration) {
+		m.Status.ManagedFieldsVersions = []migrationv1alpha1.ManagedFieldsVersion{{Version: "v2", Objects: 37}}
+		l.succeeds()
+	})
 }
 
 // TestCleaningThatFails has migrators whose clocks differ from that of the trigger.

@@ -101,7 +101,7 @@ func (e *evaluation) events() []Event {
 			" from status.storedVersions of the CustomResourceDefinition. Objects may still be stored in these versions. "+
 			"They stay among the persisted encodings until a migration succeeds.")
 	}
-	if ref := next.Migration; ref != nil && e.latest != nil && (old.Migration == nil || old.Migration.Name != ref.Name) {
+	if ref := next.Migration; ref != nil && (old.Migration == nil || old.Migration.UID != ref.UID) {
 		purpose := "bring all objects to " + next.CurrentEncodingVersion
 		if next.Migrated() {
 			purpose = "remove versions that are not served from metadata.managedFields"

@@ -132,20 +132,23 @@ func (e *evaluation) soakedFrom() time.Time {
 	return e.next.CurrentSinceTime.Add(period)
 }
 
-// failureMessage is about the last migration that failed, or that has ended too early to clean managedFields.
+// failureMessage is about the last migration that failed, or that has succeeded without the proof that was due.
 func (e *evaluation) failureMessage() string {
 	backoff := e.next.Backoff
 	last := &migrationv1alpha1.MigrationReference{Name: "of an unknown name"} // A person has edited the status.
 	if backoff.LastFailedMigration != nil {
 		last = backoff.LastFailedMigration
 	}
+	succeeded := slices.ContainsFunc(e.in.Migrations, func(m *migrationv1alpha1.StorageVersionMigration) bool {
+		return m.UID == last.UID && m.IsConditionTrue(migrationv1alpha1.MigrationSucceeded)
+	})
 	message := fmt.Sprintf("The migration %s failed, and its status says why.", last.Name)
 	switch {
-	case e.next.Migrated() && e.latest != nil && e.latest.IsConditionTrue(migrationv1alpha1.MigrationSucceeded):
+	case succeeded && e.next.Migrated():
 		message = fmt.Sprintf("The migration %s succeeded, but may have left entries of versions that are not served: the "+
 			"CustomResourceDefinition changed while it ran, or the feature gate CRDManagedFieldsCleaning was off in the "+
 			"manager that migrated.", last.Name)
-	case e.latest != nil && e.latest.Name == last.Name && e.latest.IsConditionTrue(migrationv1alpha1.MigrationSucceeded):
+	case succeeded:
 		message = fmt.Sprintf("The migration %s succeeded, but does not prove that all objects are stored in the "+
 			"current encoding: it began before this manager saw the servers agree, or another migrator ran it.", last.Name)
 	case backoff.Failures > 1:

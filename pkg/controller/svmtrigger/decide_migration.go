@@ -21,7 +21,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -80,7 +79,7 @@ func (e *evaluation) confirmed(m *migrationv1alpha1.StorageVersionMigration) boo
 		e.decideAt(again)
 		return false
 	}
-	return e.evidenceComparable() || o.ReadAt.After(e.in.MigrationsSeen[m.UID].FinishedAt)
+	return e.evidenceComparable() || o.ReadAt.After(e.in.MigrationsFinishedAt[m.UID])
 }
 
 // planDeletions plans to delete unfinished migrations of the trigger that were made for an earlier epoch or for an
@@ -103,8 +102,8 @@ func (e *evaluation) planDeletions() {
 // nothingDue reports whether no object has to be rewritten.
 func (e *evaluation) nothingDue() bool { return e.next.Migrated() && !e.cleaningDue() }
 
-// findMigrations finds the latest attempt to migrate the resource in this epoch and records it, and finds a migration
-// that has not ended, so that no other one is created.
+// findMigrations finds a migration that has not ended, so that no other one is created. It finds the present attempt,
+// and records it.
 func (e *evaluation) findMigrations() {
 	if e.nothingDue() || e.proof != nil {
 		return
@@ -114,18 +113,8 @@ func (e *evaluation) findMigrations() {
 			e.underWay = m
 		}
 	}
-	// Take the next attempt if it was created and is not recorded yet. Otherwise take the recorded one, by its name.
-	ref := e.next.Migration
-	if e.latest = e.attempt(e.nextName()); e.latest == nil && ref != nil {
-		e.latest = e.attempt(ref.Name)
-	}
-	if e.latest != nil {
-		e.recordMigration(e.latest)
-	}
-}
-
-func (e *evaluation) recordMigration(m *migrationv1alpha1.StorageVersionMigration) {
-	if ref := e.next.Migration; ref == nil || ref.Name != m.Name || ref.UID != m.UID {
+	e.present = e.attempt(e.attemptName())
+	if m, ref := e.present, e.next.Migration; m != nil && (ref == nil || ref.UID != m.UID) {
 		e.next.Migration = &migrationv1alpha1.MigrationReference{Name: m.Name, UID: m.UID}
 	}
 }
@@ -151,20 +140,14 @@ func (e *evaluation) attempt(name string) *migrationv1alpha1.StorageVersionMigra
 	return nil
 }
 
-// countFailure counts an attempt that ended without a proof, once, and says when the next one is due.
+// countFailure counts the present attempt if it ended without a proof, and says when the next one is due. It counts
+// each attempt once, because the present attempt has another name then.
 func (e *evaluation) countFailure() {
-	m := e.latest
-	if m == nil || !m.Finished() ||
-		e.next.Migrated() && m.IsConditionTrue(migrationv1alpha1.MigrationSucceeded) && !e.cleanedInVain(m) {
+	m := e.present
+	if m == nil || !m.Finished() {
 		return
 	}
-	failures := int32(1)
-	if before := e.next.Backoff; before != nil {
-		if before.LastFailedMigration != nil && before.LastFailedMigration.UID == m.UID {
-			return
-		}
-		failures += before.Failures
-	}
+	failures := e.failures() + 1
 	e.next.Backoff = &migrationv1alpha1.MigrationBackoff{
 		Failures:            failures,
 		LastFailureTime:     metav1.NewTime(e.in.Now.Truncate(time.Second)),
@@ -208,12 +191,19 @@ func (e *evaluation) answerRetry() {
 	}
 }
 
-// planMigration plans to create the next attempt. Its name is the same in each decision until the attempt is recorded,
-// so that creating it again, after a crash or on an old cache, makes no second one.
+// failures is how many attempts have failed in a row.
+func (e *evaluation) failures() int32 {
+	if e.next.Backoff == nil {
+		return 0
+	}
+	return e.next.Backoff.Failures
+}
+
+// planMigration plans to create the present attempt.
 func (e *evaluation) planMigration() {
 	resource := e.in.Observation.Resource
 	e.decision.Create = &migrationv1alpha1.StorageVersionMigration{
-		ObjectMeta: metav1.ObjectMeta{Name: e.nextName()},
+		ObjectMeta: metav1.ObjectMeta{Name: e.attemptName()},
 		Spec: migrationv1alpha1.StorageVersionMigrationSpec{
 			Resource: migrationv1alpha1.GroupVersionResource{
 				Group: resource.Group, Version: e.servedVersion(), Resource: resource.Resource,
@@ -229,17 +219,28 @@ func (e *evaluation) planMigration() {
 	e.decision.Reason = reasonMigrationDue
 }
 
-// nextName returns the name of the attempt after the recorded one.
-func (e *evaluation) nextName() string {
-	attempt := []string{string(e.in.State.UID), strconv.FormatInt(e.next.Epoch, 10)}
-	if ref := e.next.Migration; ref != nil {
-		attempt = append(attempt, ref.Name, string(ref.UID))
+// attemptName returns the name of the present attempt, which is under way, or due, or has ended and is not counted yet.
+// It follows from the stored state, and stays the same until the state says how the attempt ended. So the API server
+// refuses to create a second attempt beside one that the cache lacks. An attempt that somebody deleted is created
+// again.
+func (e *evaluation) attemptName() string {
+	resource := e.in.State.Name
+	if len(resource) > maxNameLength {
+		resource = strings.TrimRight(resource[:maxNameLength], "-.")
 	}
-	name := e.in.State.Name
-	if len(name) > maxNameLength {
-		name = strings.TrimRight(name[:maxNameLength], "-.")
+	attempt := fmt.Sprintf("%s/%d/%d", e.in.State.UID, e.next.Epoch, e.failures())
+	if e.next.Migrated() {
+		attempt += fmt.Sprintf("/cleaning/%d", e.cleaningDueSince())
 	}
-	return fmt.Sprintf("%s-%010x", name, hashString(strings.Join(attempt, "/"))&0xffffffffff)
+	for {
+		name := fmt.Sprintf("%s-%010x", resource, hashString(attempt)&0xffffffffff)
+		m := e.attempt(name)
+		if m == nil || m.Finished() || e.blocksNewMigration(m) {
+			return name
+		}
+		// Nobody runs it. For example, it is being deleted, and a finalizer may keep it for ever. It needs a substitute.
+		attempt += "/" + string(m.UID)
+	}
 }
 
 // servedVersion returns the version to send requests to: that of the target where it is served, so that the API

@@ -25,6 +25,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -179,6 +180,9 @@ func TestFailedMigration(t *testing.T) {
 	l.expect(1, v1, v1)
 	if l.in.State.Status.Backoff != nil {
 		t.Error("a success ends the backoff")
+	}
+	if len(sets.New(l.created...)) != len(l.created) {
+		t.Errorf("created %q: an attempt has the name of one that failed", l.created)
 	}
 }
 

@@ -81,12 +81,40 @@ func TestMigrationThatSomebodyDeletedIsMadeAnew(t *testing.T) {
 	l := newLife(t)
 	l.decide()
 	l.after(time.Minute)
+	first := l.migration()
 	l.in.Migrations = nil
 	l.decide()
-	l.migration().DeletionTimestamp = &metav1.Time{Time: l.in.Now} // A finalizer keeps it.
+	second := l.migration()
+	if ref := l.in.State.Status.Migration; second.Name != first.Name || ref.UID != second.UID {
+		t.Errorf("%s was deleted, and after %s the state names %+v", first.Name, second.Name, ref)
+	}
+	if want := []string{eventMigrationCreated, eventMigrationCreated}; !slices.Equal(l.events, want) {
+		t.Errorf("events %q, want %q", l.events, want)
+	}
+}
+
+// TestAttemptThatNobodyRuns has one that a finalizer keeps while it is being deleted, and one of which somebody wrote
+// that it began in another epoch.
+func TestAttemptThatNobodyRuns(t *testing.T) {
+	l := newLife(t)
+	l.decide()
+	l.after(time.Minute)
+	kept := l.migration()
+	kept.DeletionTimestamp = &metav1.Time{Time: l.in.Now}
+	l.decide()
+	second := l.in.Migrations[1]
+	l.begins(second)
+	second.Status.Target = second.Status.Target.DeepCopy()
+	*second.Status.Target.Epoch = 7
 	l.decide()
 	if len(sets.New(l.created...)) != 3 {
 		t.Errorf("created %q, want three attempts with names of their own", l.created)
+	}
+	l.ends(l.in.Migrations[2], migrationv1alpha1.MigrationFailed, migrationv1alpha1.MigrationReasonObjectsDenied)
+	l.after(time.Second)
+	l.after(periods.MinBackoff)
+	if len(sets.New(l.created...)) != 4 || l.in.State.Status.Backoff.Failures != 1 {
+		t.Errorf("created %q, backoff %+v", l.created, l.in.State.Status.Backoff)
 	}
 }
 

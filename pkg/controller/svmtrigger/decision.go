@@ -65,8 +65,7 @@ type Decision struct {
 	// Delete are migrations to delete, if they are still the ones that were decided on. DeleteReason is why.
 	Delete       []*migrationv1alpha1.StorageVersionMigration
 	DeleteReason Reason
-	// Create is a migration to create, if the state and the migration before it are still the ones that were decided
-	// on.
+	// Create is a migration to create, if the state is still the one that was decided on.
 	Create *migrationv1alpha1.StorageVersionMigration
 	// Reason is why the state is written, or the migration created.
 	Reason Reason

@@ -43,8 +43,8 @@ limitations under the License.
 //   - Every write of a StorageState has the uid and the resourceVersion of the decision as preconditions, and every
 //     deletion of a migration too. A conflict leads to another decision.
 //   - It creates a migration only if the API server confirms the state of the decision. The name of the migration
-//     follows from the state, so there is one for each attempt, whenever the manager crashes. The next write records
-//     it.
+//     follows from the state, until the state says how the migration ended. So there is one for each attempt, whenever
+//     the manager crashes, and whatever a cache lacks. The next write records it.
 //   - Every migration that is due is created. The migrator alone orders them.
 //   - After a failure the next attempt waits, each time twice as long, unless an administrator asks for it.
 //   - It creates no migration of a resource while --auto-migrate excludes it, spec.paused of its state is true, or the

@@ -17,6 +17,7 @@ limitations under the License.
 package svmtrigger
 
 import (
+	"cmp"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -34,20 +35,14 @@ type Memory map[schema.GroupResource]seenTimes
 
 // seenTimes are what this manager saw of the state and the migrations of one resource, and when.
 type seenTimes struct {
-	state      types.UID
-	epoch      int64
-	epochAt    time.Time
-	migrations map[types.UID]MigrationSeen
+	state   types.UID
+	epoch   int64
+	epochAt time.Time
+	// finishedAt is when each migration was first seen to have finished, by its uid.
+	finishedAt map[types.UID]time.Time
 	// last is the state as it was last seen. It is not the one with the uid deleted, which the cache may go on to show.
 	last    *migrationv1alpha1.StorageState
 	deleted types.UID
-}
-
-// MigrationSeen is what a manager saw of a migration. FinishedAt is when it first saw that the migration has finished,
-// zero if it has not. EndedWatched means that it has ended, or will, while this manager watches the resource.
-type MigrationSeen struct {
-	FinishedAt   time.Time
-	EndedWatched bool
 }
 
 // ForgetDeleted makes the next state of the resource start without what people wrote on the last one.
@@ -59,9 +54,9 @@ func (m Memory) ForgetDeleted(resource schema.GroupResource) {
 
 // Update notes when this manager first saw what is in the input, and sets the fields of the input that say so.
 func (m Memory) Update(in *Input) {
-	before, watched := m[in.Observation.Resource]
+	before := m[in.Observation.Resource]
 	now := seenTimes{
-		epochAt: in.Now, migrations: map[types.UID]MigrationSeen{}, last: before.last, deleted: before.deleted,
+		epochAt: in.Now, finishedAt: map[types.UID]time.Time{}, last: before.last, deleted: before.deleted,
 	}
 	if in.State == nil {
 		in.DeletedState = before.last
@@ -75,19 +70,14 @@ func (m Memory) Update(in *Input) {
 		}
 	}
 	for _, migration := range in.Migrations {
-		one, was := before.migrations[migration.UID]
-		if !was {
-			one.EndedWatched = watched || !migration.Finished()
+		if migration.Finished() {
+			now.finishedAt[migration.UID] = cmp.Or(before.finishedAt[migration.UID], in.Now)
 		}
-		if one.FinishedAt.IsZero() && migration.Finished() {
-			one.FinishedAt = in.Now
-		}
-		now.migrations[migration.UID] = one
 	}
 	m[in.Observation.Resource] = now
 	unknown := in.State == nil && now.last == nil && len(in.Migrations) == 0
 	if unknown && in.Observation.Presence != storageversion.Served {
 		delete(m, in.Observation.Resource) // Names come and go in some clusters.
 	}
-	in.EpochSeenAt, in.MigrationsSeen = now.epochAt, now.migrations
+	in.EpochSeenAt, in.MigrationsFinishedAt = now.epochAt, now.finishedAt
 }

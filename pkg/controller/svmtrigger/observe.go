@@ -45,9 +45,10 @@ type Input struct {
 	Now time.Time
 	// EpochSeenAt is when this manager first saw the epoch of State, by its own clock.
 	EpochSeenAt time.Time
-	// MigrationsSeen is what this manager saw of each of the migrations, by their UIDs.
-	MigrationsSeen map[types.UID]MigrationSeen
-	Periods        Periods
+	// MigrationsFinishedAt is when this manager first saw that a migration had finished, by its UID and by its own clock.
+	MigrationsFinishedAt map[types.UID]time.Time
+
+	Periods Periods
 }
 
 // observe reads all that a decision about the resource depends on. It sends no request.

@@ -208,8 +208,7 @@ type StorageStateStatus struct {
 	// +listMapKey=version
 	// +kubebuilder:validation:MaxItems=32
 	ManagedFieldsVersions []ManagedFieldsVersion `json:"managedFieldsVersions,omitempty"`
-	// migration is the latest migration that the trigger created in the current epoch, or a later one by a person that
-	// brought all objects of a custom resource to the current encoding. The name of the trigger's next migration follows
+	// migration is the latest migration that the trigger created in the current epoch. The name of the next one follows
 	// from this status. So after a crash, or with an old cache, the trigger does not create a second one.
 	// +optional
 	Migration *MigrationReference `json:"migration,omitempty"`
