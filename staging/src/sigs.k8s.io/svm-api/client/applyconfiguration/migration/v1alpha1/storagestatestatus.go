@@ -75,8 +75,7 @@ type StorageStateStatusApplyConfiguration struct {
 	// The API server refuses server-side apply of an object whose managedFields name a version that has left the
 	// definition. At most 32 versions are listed.
 	ManagedFieldsVersions []ManagedFieldsVersionApplyConfiguration `json:"managedFieldsVersions,omitempty"`
-	// migration is the latest migration that the trigger created in the current epoch, or a later one by a person that
-	// brought all objects of a custom resource to the current encoding. The name of the trigger's next migration follows
+	// migration is the latest migration that the trigger created in the current epoch. The name of the next one follows
 	// from this status. So after a crash, or with an old cache, the trigger does not create a second one.
 	Migration *MigrationReferenceApplyConfiguration `json:"migration,omitempty"`
 	// backoff says when to try again after a failed migration. It is removed when one succeeds and when a new epoch
