@@ -99,8 +99,8 @@ func (c *cluster) kill(identity string) {
 	}
 	c.w.log("%s is killed", s.incarnation)
 	c.end(s)
-	if !s.leased {
-		// Nothing ever told of it.
+	if l := c.leases[identity]; !s.leased || s.returned && l != nil && l.silent {
+		// Nothing ever told of it, or that it had come back.
 		c.w.store.forgive(func(from *source) bool { return from == s.source })
 	}
 	c.w.after(c.w.dice.upTo(addressDelay), func() { c.forgetAddress(s) })
@@ -240,11 +240,11 @@ func (c *cluster) startAfter(before *server, identity string, release int, publi
 }
 
 // mayLeave is the limit of what can be observed: a server that joined while nobody watched does not leave for good
-// before somebody did, unless it was there not long before.
+// before somebody did, unless it was there not long before. One that thaws renews its Lease before it leaves.
 func (c *cluster) mayLeave(identity string) bool {
 	l, m := c.leases[identity], c.w.manager
 	switch {
-	case l == nil:
+	case l == nil || l.silent:
 		return false
 	case !l.unwatched && c.w.feeds.watched(streamLeases):
 		return true
