@@ -236,11 +236,20 @@ func (l *Ledger) SetStorageVersionsWatched(now time.Time, watched bool) Changes 
 	return l.noteBuiltIns(now)
 }
 
-// SetStorageVersion records the state of the StorageVersion object of that name; nil means that there is none. States
-// in between may be unknown, because an object counts only beside a look at each process that lived.
-func (l *Ledger) SetStorageVersion(now time.Time, name string, object *StorageVersion) Changes {
+// SetStorageVersion records the state of the StorageVersion object of that name; nil means that there is none.
+// unbroken means that every state of it since the last call is known.
+func (l *Ledger) SetStorageVersion(now time.Time, name string, object *StorageVersion, unbroken bool) Changes {
 	resource, ok := resourceOfStorageVersion(name)
-	if !ok || !l.publications.set(resource, object) || !l.publications.watched {
+	_, known := l.publications.objects[resource]
+	if !ok || !l.publications.set(resource, object) {
+		return nil
+	}
+	if last, seen := l.sightings.last(resource); seen && known && !unbroken && l.class(resource) == BuiltIn {
+		// A process may have published another encoding meanwhile, and have ended before it had a Lease.
+		last.UnreadDeparted = []Process{{Identity: name}}
+		l.sightings.append(now, resource, last)
+	}
+	if !l.publications.watched {
 		return nil
 	}
 	return l.noteBuiltIns(now)

@@ -335,7 +335,7 @@ func TestPublicationsOfOldServers(t *testing.T) {
 	s.servers(true, "a/1")
 	s.SetStorageVersion(s.tick(), "apps.deployments", &StorageVersion{
 		UID: "u", ResourceVersion: "1", EncodingVersions: map[string]string{"a": "apps/v1"},
-	})
+	}, true)
 	s.SetStorageVersionsWatched(s.tick(), true)
 	s.looks(at(publishes(old(appsV1, 1))), "a/1")
 	o := s.Observe(s.now, deployments)

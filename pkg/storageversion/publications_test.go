@@ -42,8 +42,8 @@ func TestStorageVersions(t *testing.T) {
 	}
 	s := newStory()
 	s.servers(true, "a/1", "b/1")
-	s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1beta1", "b=apps/v1beta1"))
-	s.SetStorageVersion(s.tick(), "batch.jobs", object("2", "a=batch/v1", "b=batch/v1"))
+	s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1beta1", "b=apps/v1beta1"), true)
+	s.SetStorageVersion(s.tick(), "batch.jobs", object("2", "a=batch/v1", "b=batch/v1"), true)
 	s.SetStorageVersionsWatched(s.tick(), true)
 	s.looks(at(publishing(appsV1beta1), publishing(appsV1beta1)), "a/1", "b/1")
 	expect(t, s, deployments, "", []string{appsV1beta1})
@@ -55,32 +55,32 @@ func TestStorageVersions(t *testing.T) {
 		expect(t, s, deployments, "", []string{appsV1beta1}, []string{appsV1beta1})
 	})
 	t.Run("a publication is a sighting", func(t *testing.T) {
-		s.SetStorageVersion(s.tick(), "apps.deployments", object("3", "a=apps/v1beta1", "b=apps/v1"))
+		s.SetStorageVersion(s.tick(), "apps.deployments", object("3", "a=apps/v1beta1", "b=apps/v1"), true)
 		expect(t, s, deployments, "", []string{appsV1beta1}, []string{appsV1beta1},
 			sortedSet([]string{appsV1, appsV1beta1}))
 	})
 	t.Run("a server that publishes nothing has to be looked at", func(t *testing.T) {
 		s.servers(true, "a/1", "b/2", "c/1")
 		expect(t, s, jobs, unseen, []string{batchV1}, []string{batchV1})
-		s.SetStorageVersion(s.tick(), "batch.jobs", object("4", "a=batch/v1", "b=batch/v1", "c=batch/v1"))
+		s.SetStorageVersion(s.tick(), "batch.jobs", object("4", "a=batch/v1", "b=batch/v1", "c=batch/v1"), true)
 		s.looks(at(publishing(appsV1beta1), publishing(appsV1), publishing(appsV1)), "a/1", "b/2", "c/1")
 		expect(t, s, jobs, "", []string{batchV1}, []string{batchV1}, []string{batchV1})
 	})
 	t.Run("documents that contradict a publication are believed as well", func(t *testing.T) {
 		s := newStory()
 		s.servers(true, "a/1")
-		s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1beta1"))
+		s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1beta1"), true)
 		s.SetStorageVersionsWatched(s.tick(), true)
 		s.looks(at(publishing(appsV1)), "a/1")
 		expect(t, s, deployments, "", sortedSet([]string{appsV1, appsV1beta1}))
-		s.SetStorageVersion(s.tick(), "apps.deployments", object("2", "a=apps/v1"))
+		s.SetStorageVersion(s.tick(), "apps.deployments", object("2", "a=apps/v1"), true)
 		expect(t, s, deployments, "", sortedSet([]string{appsV1, appsV1beta1}), []string{appsV1})
 	})
 	t.Run("an entry that is missing is not what its server writes", func(t *testing.T) {
 		s := newStory()
 		s.servers(true, "a/1", "b/1", "c/1")
-		s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "b=apps/v1", "c=apps/v1"))
-		s.SetStorageVersion(s.tick(), "batch.jobs", object("2", "a=batch/v1", "b=batch/v1", "c=batch/v1"))
+		s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "b=apps/v1", "c=apps/v1"), true)
+		s.SetStorageVersion(s.tick(), "batch.jobs", object("2", "a=batch/v1", "b=batch/v1", "c=batch/v1"), true)
 		s.SetStorageVersionsWatched(s.tick(), true)
 		s.looks(at(publishing(appsV1beta1), publishing(appsV1), publishing(appsV1)), "a/1", "b/1", "c/1")
 		expect(t, s, deployments, "", sortedSet([]string{appsV1, appsV1beta1}))
@@ -93,7 +93,7 @@ func TestStorageVersions(t *testing.T) {
 		for _, certain := range []bool{true, false} {
 			s := newStory()
 			s.servers(true, "a/1", "b/1", "c/1")
-			s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1", "b=apps/v1", "c=apps/v1"))
+			s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1", "b=apps/v1", "c=apps/v1"), true)
 			s.SetStorageVersionsWatched(s.tick(), true)
 			s.looks(at(publishing(appsV1), publishing(appsV1), publishing(appsV1)), "a/1", "b/1", "c/1")
 			if certain {
@@ -110,7 +110,7 @@ func TestStorageVersions(t *testing.T) {
 	t.Run("a server without the API leaves the entry of its predecessor", func(t *testing.T) {
 		s := newStory()
 		s.servers(true, "a/1", "b/1")
-		s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1", "b=apps/v1"))
+		s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1", "b=apps/v1"), true)
 		s.SetStorageVersionsWatched(s.tick(), true)
 		s.looks(at(publishing(appsV1), publishing(appsV1)), "a/1", "b/1")
 		s.servers(true, "a/2", "b/1")
@@ -120,7 +120,7 @@ func TestStorageVersions(t *testing.T) {
 	t.Run("a look that is taken back does not show who publishes", func(t *testing.T) {
 		s := newStory()
 		s.servers(true, "a/1", "b/1")
-		s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1", "b=apps/v1"))
+		s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1", "b=apps/v1"), true)
 		s.SetStorageVersionsWatched(s.tick(), true)
 		s.shares("", at(publishing(appsV1), publishing(appsV1)), "a/1", "b/1")
 		expect(t, s, deployments, "", []string{appsV1})
@@ -129,13 +129,27 @@ func TestStorageVersions(t *testing.T) {
 		s.SetServers(s.now.Add(2*time.Second), processesOf([]string{"a/1", "b/1"}), true)
 		expect(t, s, deployments, unseen, []string{appsV1}, []string{appsV1})
 	})
+	t.Run("what was published while nobody watched may be anything", func(t *testing.T) {
+		s := newStory()
+		s.servers(true, "a/1")
+		s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1"), false)
+		s.SetStorageVersionsWatched(s.tick(), true)
+		s.looks(at(publishing(appsV1)), "a/1")
+		recorded, _ := lastOf(s.Observe(s.now, deployments).Sightings)
+		// A process has published v1beta1 meanwhile, and has ended before it had a Lease. The next one publishes v1 again.
+		s.SetStorageVersion(s.tick(), "apps.deployments", object("3", "a=apps/v1"), false)
+		later, known := SightingsSince(recorded.Evidence, s.Observe(s.now, deployments).Sightings)
+		if !known || len(later) != 2 || len(later[0].UnreadDeparted) != 1 {
+			t.Errorf("%v: %+v", known, later)
+		}
+	})
 	t.Run("a server that does not serve the resource is in the evidence", func(t *testing.T) {
 		evidence := func(c string) migrationv1alpha1.StorageEvidence {
 			s, other := newStory(), publishing(appsV1)
 			delete(other.Resources, deployments)
 			s.servers(true, "a/1", c)
-			s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1"))
-			s.SetStorageVersion(s.tick(), "batch.jobs", object("2", "a=batch/v1", "c=batch/v1"))
+			s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1"), true)
+			s.SetStorageVersion(s.tick(), "batch.jobs", object("2", "a=batch/v1", "c=batch/v1"), true)
 			s.SetStorageVersionsWatched(s.tick(), true)
 			s.looks(at(publishing(appsV1), other), "a/1", c)
 			last, _ := lastOf(s.Observe(s.now, deployments).Sightings)
@@ -148,7 +162,7 @@ func TestStorageVersions(t *testing.T) {
 	t.Run("nobody publishes what an aggregated server writes", func(t *testing.T) {
 		s, gv := newStory(), schema.GroupVersion{Group: flunders.Group, Version: "v1"}
 		s.servers(true, "a/1")
-		s.SetStorageVersion(s.tick(), flunders.Group+".flunders", object("1", "a=wardle.example.com/v1alpha1"))
+		s.SetStorageVersion(s.tick(), flunders.Group+".flunders", object("1", "a=wardle.example.com/v1alpha1"), true)
 		s.SetStorageVersionsWatched(s.tick(), true)
 		s.looks(at(publishing(appsV1)), "a/1")
 		s.SetAggregated(s.tick(), gv, &AggregatedDocument{Resources: map[schema.GroupResource]Resource{

@@ -166,5 +166,5 @@ func definitionTold(definition *storageversion.Definition) told {
 }
 
 func storageVersionTold(resource schema.GroupResource, object *storageversion.StorageVersion) told {
-	return func(m *manager) { m.observer.setStorageVersion(resource, object) }
+	return func(m *manager) { m.observer.setStorageVersion(resource, object, true) }
 }

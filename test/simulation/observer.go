@@ -164,9 +164,10 @@ func (o *observer) setDefinition(definition *storageversion.Definition) {
 	o.heard(o.ledger.SetDefinition(o.m.now(), crontabs, definition))
 }
 
-func (o *observer) setStorageVersion(resource schema.GroupResource, object *storageversion.StorageVersion) {
+func (o *observer) setStorageVersion(resource schema.GroupResource, object *storageversion.StorageVersion,
+	unbroken bool) {
 	if o.watchesStorageVersions {
-		o.heard(o.ledger.SetStorageVersion(o.m.now(), nameOfStorageVersion(resource), object))
+		o.heard(o.ledger.SetStorageVersion(o.m.now(), nameOfStorageVersion(resource), object, unbroken))
 	}
 }
 
@@ -320,7 +321,7 @@ func (o *observer) decideAboutStorageVersions(look *storageversion.Look) {
 func (o *observer) listStorageVersions() {
 	for _, b := range builtIns {
 		object := o.m.w.cluster.published[b.resource]
-		o.heard(o.ledger.SetStorageVersion(o.m.now(), nameOfStorageVersion(b.resource), object))
+		o.heard(o.ledger.SetStorageVersion(o.m.now(), nameOfStorageVersion(b.resource), object, false))
 	}
 	o.heard(o.ledger.SetStorageVersionsWatched(o.m.now(), true))
 }

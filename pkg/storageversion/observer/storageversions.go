@@ -46,10 +46,10 @@ func (s *sharedLedger) followStorageVersions(ctx context.Context, from *source) 
 			s.noteAnswer(migrationv1alpha1.EvidenceFromStorageVersion, d.revision)
 			changes := storageversion.Changes{}
 			for _, object := range d.set {
-				maps.Copy(changes, s.ledger.SetStorageVersion(now, object.Name, slimStorageVersion(object)))
+				maps.Copy(changes, s.ledger.SetStorageVersion(now, object.Name, slimStorageVersion(object), !d.listed))
 			}
 			for _, name := range d.gone {
-				maps.Copy(changes, s.ledger.SetStorageVersion(now, name, nil))
+				maps.Copy(changes, s.ledger.SetStorageVersion(now, name, nil, !d.listed))
 			}
 			return changes
 		})
