@@ -184,7 +184,9 @@ func (c *Controller) createMigration(ctx context.Context, in Input, d Decision) 
 		metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
 	if apierrors.IsAlreadyExists(err) {
 		holder := c.caches.Migration(d.Create.Name)
-		if holder == nil || holder.HasEpoch() && holder.GroupResource() == d.Create.GroupResource() {
+		if holder == nil || holder.GroupResource() == d.Create.GroupResource() && holder.HasEpoch() &&
+			*holder.Spec.Target.Epoch == *d.Create.Spec.Target.Epoch &&
+			holder.Spec.Target.StorageStateUID == d.Create.Spec.Target.StorageStateUID {
 			err = controller.ErrOutdated // The attempt exists already. The next decision finds it in the cache.
 		} else {
 			err = fmt.Errorf("%w, and the trigger did not create it. Delete it", err)
@@ -207,8 +209,7 @@ func (c *Controller) createMigration(ctx context.Context, in Input, d Decision) 
 //  3. A migration to v1 would be created although the state rules it out, and the migrator could begin it.
 //
 // The migrator and the next decision would find out. Reading makes that rare, and keeps a former leader from creating
-// anything after its successor has written. The name of the migration follows from the state too, so it is the one that
-// the attempt which is due has now.
+// anything after its successor has written. The name of the migration follows from the state too.
 func (c *Controller) confirmState(ctx context.Context, state *migrationv1alpha1.StorageState) error {
 	live, err := c.client.StorageStates().Get(ctx, state.Name, metav1.GetOptions{})
 	switch {

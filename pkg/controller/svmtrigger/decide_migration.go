@@ -113,7 +113,9 @@ func (e *evaluation) findMigrations() {
 			e.underWay = m
 		}
 	}
-	e.present = e.attempt(e.attemptName())
+	if e.present = e.attempt(e.attemptName()); e.present == nil {
+		e.present = e.uncounted()
+	}
 	if m, ref := e.present, e.next.Migration; m != nil && (ref == nil || ref.UID != m.UID) {
 		e.next.Migration = &migrationv1alpha1.MigrationReference{Name: m.Name, UID: m.UID}
 	}
@@ -140,8 +142,28 @@ func (e *evaluation) attempt(name string) *migrationv1alpha1.StorageVersionMigra
 	return nil
 }
 
+// uncounted returns the recorded attempt if it has ended and is not counted, although the present attempt has another
+// name by now: it was a substitute, or a version was served and left again while it cleaned.
+func (e *evaluation) uncounted() *migrationv1alpha1.StorageVersionMigration {
+	recorded, backoff := e.next.Migration, e.next.Backoff
+	if recorded == nil || backoff != nil && backoff.LastFailedMigration != nil &&
+		backoff.LastFailedMigration.UID == recorded.UID {
+		return nil
+	}
+	due := e.cleaningDueSince()
+	for _, m := range e.in.Migrations {
+		// A migration that ended before managedFields had to be cleaned says nothing about that.
+		ended := m.Status.CompletionTime
+		counts := !e.next.Migrated() || due != 0 && ended != nil && ended.Unix() > due
+		if counts && m.UID == recorded.UID && m.Finished() && e.ofEpoch(m.Spec.Target) {
+			return m
+		}
+	}
+	return nil
+}
+
 // countFailure counts the present attempt if it ended without a proof, and says when the next one is due. It counts
-// each attempt once, because the present attempt has another name then.
+// each attempt once, because the present attempt is another one then.
 func (e *evaluation) countFailure() {
 	m := e.present
 	if m == nil || !m.Finished() {

@@ -118,6 +118,23 @@ func TestAttemptThatNobodyRuns(t *testing.T) {
 	}
 }
 
+// TestSubstituteThatFails has a finalizer let go of an attempt while its substitute runs.
+func TestSubstituteThatFails(t *testing.T) {
+	l := newLife(t)
+	l.decide()
+	l.after(time.Minute)
+	l.migration().DeletionTimestamp = &metav1.Time{Time: l.in.Now}
+	l.decide()
+	l.in.Migrations = l.in.Migrations[1:]
+	l.after(time.Second)
+	l.ends(l.migration(), migrationv1alpha1.MigrationFailed, migrationv1alpha1.MigrationReasonInvalidResource)
+	l.after(time.Second)
+	l.after(24 * time.Hour)
+	if len(l.created) != 2 || l.in.State.Status.Backoff == nil || l.in.State.Status.Backoff.Failures != 1 {
+		t.Errorf("created %q, backoff %+v", l.created, l.in.State.Status.Backoff)
+	}
+}
+
 func TestSuspendedMigration(t *testing.T) {
 	l := newLife(t)
 	l.decide()
