@@ -24,6 +24,7 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -163,6 +164,13 @@ func (r *migrationRun) passGates(ctx context.Context) error {
 		return err
 	}
 	err = r.locate(ctx, decision.Target)
+	if _, permanent := errors.AsType[*rewrite.PermanentError](err); permanent &&
+		observation.Class == storageversion.Custom {
+		// Somebody may have changed the definition a moment ago, and discovery may be ahead of the watch, or behind it.
+		if _, late := r.env.observedDefinition(ctx, observation); late != nil {
+			return late
+		}
+	}
 	if r.servedElsewhere(err) {
 		why := "another API server does"
 		if observation.Class == storageversion.Custom {

@@ -143,8 +143,7 @@ func (g *growth) record(now reportedSizes, rewritten int64) (full *databaseFile)
 			full = f
 		}
 	}
-	// Two readings at the same time have counted the same bytes, so not all of them are left.
-	g.objects, g.rewrittenBytes = now.objects, max(0, g.rewrittenBytes-rewritten)
+	g.objects, g.rewrittenBytes = now.objects, g.rewrittenBytes-rewritten
 	g.budget, g.maxUnsized = g.margin(), min(2*g.maxUnsized, readAfter)
 	if soon {
 		g.readSoon()

@@ -124,18 +124,6 @@ func TestReadingThatTakesLong(t *testing.T) {
 	}
 }
 
-// TestTwoReadingsAtATime has two readings begin before one of them ends, as the first run and the loop may cause them.
-func TestTwoReadingsAtATime(t *testing.T) {
-	g := newGrowth(128 * mebibyte)
-	for !g.rewritten(widgets) {
-	}
-	size, both := reportedSizes{files: map[string]int64{"etcd-0": 1 << 30}}, g.rewrittenBytes
-	g.record(size, both)
-	if g.record(size, both); g.rewrittenBytes != 0 {
-		t.Errorf("%d bytes count as rewritten since the reading began, want none", g.rewrittenBytes)
-	}
-}
-
 // etcdFile is the database file of an etcd that nobody defragments.
 type etcdFile struct{ size, free, garbage int64 }
 

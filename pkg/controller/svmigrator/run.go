@@ -131,22 +131,23 @@ func (r *migrationRun) prepareTask(ctx context.Context, decision Decision) {
 	r.task.Only, r.task.Stuck = only, r.stuck
 }
 
-// storeTarget stores the target, the time of the start and the first condition before any object is written, unless an
-// earlier run has stored them. After that the engine says what the migration does, so a run in which no object is left
-// to be rewritten leaves the condition as it is: it may say why the last run could not end the migration.
+// storeTarget stores the target and the time of the start before any object is written, unless an earlier run has
+// stored them, and writes the condition. A later run leaves a condition that says why the last one could not continue:
+// it was stuck, or it was postponed.
 func (r *migrationRun) storeTarget(ctx context.Context, decision Decision) error {
 	err := r.status.update(ctx, func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
-		if status.StartTime != nil && status.Target != nil {
-			return
+		if status.StartTime == nil || status.Target == nil {
+			*status = migrationv1alpha1.StorageVersionMigrationStatus{
+				Conditions: status.Conditions, Target: decision.Target, Evidence: decision.Evidence,
+				// Rounded up, so that nothing was written before that time: a proof must be younger than what it proves.
+				StartTime: new(metav1.NewTime(migrationv1alpha1.RoundUp(now))),
+			}
 		}
-		*status = migrationv1alpha1.StorageVersionMigrationStatus{
-			Conditions: status.Conditions, Target: decision.Target, Evidence: decision.Evidence,
-			// Rounded up, so that nothing was written before that time: a proof must be younger than what it proves.
-			StartTime: new(metav1.NewTime(migrationv1alpha1.RoundUp(now))),
-		}
-		if storageversion.Expires(r.resource) {
+		switch {
+		case r.saysStuck(status) || r.saysPostponed(status):
+		case storageversion.Expires(r.resource):
 			awaiting(objectsExpire())(status, now)
-		} else {
+		default:
 			running(status.Target, rewrite.Report{Phase: rewrite.Rewriting})(status, now)
 		}
 	})

@@ -203,16 +203,22 @@ func TestConditionOfALaterRun(t *testing.T) {
 	now := metav1.NewTime(noon)
 	server := httptest.NewServer(http.HandlerFunc(refuseLists))
 	t.Cleanup(server.Close)
+	suspended := waitDecision(migrationv1alpha1.MigrationReasonSuspended, "it was suspended")
+	const rewriting = migrationv1alpha1.MigrationReasonRewriting
 	for name, test := range map[string]struct {
-		says  statusChange
-		done  *metav1.Time
-		lines int
-		want  string
+		says   statusChange
+		memory runMemory
+		done   *metav1.Time
+		lines  int
+		want   string
 	}{
-		"postponed, and all objects are done": {awaiting(inTree), &now, 0, inTree.Reason},
-		"postponed":                           {awaiting(inTree), nil, 1, migrationv1alpha1.MigrationReasonRewriting},
-		"beside another migration":            {awaiting(queued), nil, 1, migrationv1alpha1.MigrationReasonRewriting},
-		"stuck":                               {noProgress, nil, 0, migrationv1alpha1.MigrationReasonNoProgress},
+		"postponed, and all objects are done": {awaiting(inTree), runMemory{postponed: inTree}, &now, 0, inTree.Reason},
+		"suspended, and all objects are done": {awaiting(suspended), runMemory{}, &now, 0, rewriting},
+		"postponed":                           {awaiting(inTree), runMemory{postponed: inTree}, nil, 1, rewriting},
+		"beside another migration":            {awaiting(queued), runMemory{}, nil, 1, rewriting},
+		"stuck": {noProgress, runMemory{stuck: true}, nil, 0,
+			migrationv1alpha1.MigrationReasonNoProgress},
+		"stuck, and suspended later": {awaiting(suspended), runMemory{stuck: true}, nil, 0, rewriting},
 	} {
 		m := made(func(m *migrationv1alpha1.StorageVersionMigration) {
 			m.Status.StartTime, m.Status.Target = &now, boundTo(3)
@@ -226,6 +232,7 @@ func TestConditionOfALaterRun(t *testing.T) {
 		ctx = klog.NewContext(ctx, logger)
 		r := s.run(m)
 		s.runs.claimResource(r)
+		r.runMemory = test.memory
 		r.served = rewrite.Resource{GroupVersionResource: widgets.WithVersion("v2"), Class: storageversion.Custom}
 		r.prepareTask(ctx, toV2)
 		if err := r.storeTarget(ctx, toV2); err != nil && !errors.Is(err, errStopped) {

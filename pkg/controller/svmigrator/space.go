@@ -95,6 +95,8 @@ type space struct {
 	compaction retry.Streak
 	// measurementMu is held while a run makes the first readings. Other runs wait for them.
 	measurementMu sync.Mutex
+	// readMu is held during a reading. Two at a time would both subtract what was rewritten before them.
+	readMu sync.Mutex
 
 	mu        sync.Mutex
 	growth    growth
@@ -216,6 +218,8 @@ func (s *space) startMeasurement() bool {
 // read reads the sizes. It starts a pause if a file has grown too much, if no server answers, or if no server reports a
 // size any more. What is rewritten meanwhile counts for the next reading.
 func (s *space) read(ctx context.Context) {
+	s.readMu.Lock()
+	defer s.readMu.Unlock()
 	s.mu.Lock()
 	rewritten := s.growth.rewrittenBytes
 	s.mu.Unlock()

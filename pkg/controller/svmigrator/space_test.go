@@ -25,6 +25,8 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,6 +35,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
@@ -151,6 +154,32 @@ func TestSlowReadings(t *testing.T) {
 	}
 	if s.paused() == nil || told.asked < 50 || told.asked > 70 {
 		t.Errorf("the servers were asked %d times in an hour, and the pause is %v", told.asked, s.paused())
+	}
+}
+
+// oneAtATime counts the readings that are under way.
+type oneAtATime struct {
+	toldSizes
+	underWay, most atomic.Int32
+}
+
+func (o *oneAtATime) AskEach(ctx context.Context, ask func(context.Context, documents.Reader) error) error {
+	o.most.Store(max(o.most.Load(), o.underWay.Add(1)))
+	defer o.underWay.Add(-1)
+	time.Sleep(time.Millisecond)
+	return o.toldSizes.AskEach(ctx, ask)
+}
+
+// TestOneReadingAtATime has runs and the loop read at the same time.
+func TestOneReadingAtATime(t *testing.T) {
+	o := &oneAtATime{toldSizes: *tell(t, reply{code: http.StatusServiceUnavailable})}
+	s := newSpace(klog.Background(), &environment{observer: o, clock: clock.RealClock{}}, func() {})
+	var readings sync.WaitGroup
+	for range 4 {
+		readings.Go(func() { s.read(t.Context()) })
+	}
+	if readings.Wait(); o.most.Load() != 1 {
+		t.Errorf("%d readings at a time", o.most.Load())
 	}
 }
 

@@ -90,7 +90,9 @@ func testAllowed(t *testing.T, c *cluster, client dynamic.Interface) {
 			t.Fatal(err)
 		}
 		status := object.Object["status"].(map[string]any)
-		status["storageVersions"] = append(entries, status["storageVersions"].([]any)[len(entries):]...)
+		status["storageVersions"] = append(entries, status["storageVersions"].([]any)[1:]...)
+		delete(status, "commonEncodingVersion")
+		delete(status, "conditions")
 		_, err = versions.UpdateStatus(t.Context(), object, metav1.UpdateOptions{})
 		return err
 	}
@@ -98,7 +100,7 @@ func testAllowed(t *testing.T, c *cluster, client dynamic.Interface) {
 		"apiServerID": "made-up", "encodingVersion": "v1", "decodableVersions": []any{"v1"},
 	}))
 	if err := publish(); err != nil {
-		t.Errorf("an update of what is published: %v", err)
+		t.Errorf("removing what an API server has published: %v", err)
 	}
 	if err := versions.Delete(t.Context(), "core.pods", metav1.DeleteOptions{}); err != nil {
 		t.Errorf("deleting garbage: %v", err)

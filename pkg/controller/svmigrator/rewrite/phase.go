@@ -144,15 +144,18 @@ func (r Retry) String() string {
 func (r *sweepRunner) report(now time.Time) (Report, bool) {
 	var retry Retry
 	objects, since, next := r.sweep.Waiting()
-	failing := r.tried(now) - since
+	failing, after := r.tried(now)-since, ReportAfter
+	if r.task.Idle(now) >= StuckAfter {
+		after = 0 // The run may end now, and people must see why.
+	}
 	switch {
-	case objects > 0 && r.objectRetry.Failure.kind != "" && failing > ReportAfter:
+	case objects > 0 && r.objectRetry.Failure.kind != "" && failing > after:
 		retry = r.objectRetry
 		retry.What, retry.Since, retry.Next = "Rewriting an object has failed", now.Add(-failing), next
 		if objects > 1 {
 			retry.What = fmt.Sprintf("Rewriting %d objects has failed", objects)
 		}
-	case !r.listRetry.Since.IsZero() && now.Sub(r.listRetry.Since) > ReportAfter:
+	case !r.listRetry.Since.IsZero() && now.Sub(r.listRetry.Since) > after:
 		retry = r.listRetry
 		retry.What = "Listing the next objects has failed"
 	case r.sweep.Failing() == 0 && !r.task.Stuck:

@@ -53,6 +53,18 @@ func TestYieldsToOthers(t *testing.T) {
 	}
 }
 
+// TestReasonOfAStuckRun has the first list of a run fail after almost StuckAfter. The run may end now, so the report
+// must not wait until the failure has lasted for a while.
+func TestReasonOfAStuckRun(t *testing.T) {
+	r := newFakeRun(0, fine)
+	r.task.Begin(noon)
+	now := noon.Add(StuckAfter)
+	r.listRetry.Since = now.Add(-time.Second)
+	if report, sure := r.report(now); !sure || report.Phase != Stuck {
+		t.Errorf("the phase is %q (sure: %t)", report.Phase, sure)
+	}
+}
+
 // TestRetryInFlight has one object that fails. While it is tried again, nobody knows yet whether it still fails.
 func TestRetryInFlight(t *testing.T) {
 	t.Parallel()

@@ -269,8 +269,8 @@ func decode(answer rest.Result) (*unstructured.Unstructured, error) {
 }
 
 // difference returns the path of the first field that differs, or an empty string. It does not return values, because
-// they may be secret. A field that is null counts as absent. With onlyLosses it counts as a field, and fields that only
-// after has do not count.
+// they may be secret. A field that is null counts as absent. With onlyLosses it counts as a field, and fields of maps
+// that only after has do not count.
 func difference(before, after any, path string, onlyLosses bool) string {
 	switch a := before.(type) {
 	case map[string]any:
