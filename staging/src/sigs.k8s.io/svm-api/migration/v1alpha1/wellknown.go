@@ -203,7 +203,7 @@ const (
 	StateReasonOnlyCurrentEncoding = "OnlyCurrentEncodingPersisted"
 	// StateReasonAwaitingAgreement: a migration can start only when the servers agree.
 	StateReasonAwaitingAgreement = "AwaitingAgreement"
-	// StateReasonMigrationQueued: a migration exists, and waits for others to end.
+	// StateReasonMigrationQueued: a migration is due and will be created, or exists and waits for its turn.
 	StateReasonMigrationQueued = "MigrationQueued"
 	// StateReasonMigrationRunning: a migration has started and has not ended. It may wait for something by now.
 	StateReasonMigrationRunning = "MigrationRunning"
