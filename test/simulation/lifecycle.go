@@ -66,7 +66,7 @@ func (c *cluster) start(identity string, release int, publishes bool) {
 // stop ends a process in good order: the Lease goes first, what was begun is finished.
 func (c *cluster) stop(identity string) {
 	s := c.of(identity)
-	if s == nil || !s.accepts || !c.mayLeave(identity) {
+	if s == nil || !s.accepts || !c.mayLeave(identity) || c.isBackUnseen(s) {
 		return
 	}
 	c.w.log("%s stops", s.incarnation)
@@ -99,7 +99,7 @@ func (c *cluster) kill(identity string) {
 	}
 	c.w.log("%s is killed", s.incarnation)
 	c.end(s)
-	if l := c.leases[identity]; !s.leased || s.returned && l != nil && l.silent {
+	if !s.leased || c.isBackUnseen(s) {
 		// Nothing ever told of it, or that it had come back.
 		c.w.store.forgive(func(from *source) bool { return from == s.source })
 	}
@@ -153,6 +153,13 @@ func (c *cluster) thaw(s *server) {
 			c.showAddress(s.address, true)
 		}
 	})
+}
+
+// isBackUnseen reports whether a server has come back, and has not renewed its Lease yet. That is the limit of what can
+// be observed, so it does not leave in good order before.
+func (c *cluster) isBackUnseen(s *server) bool {
+	l := c.leases[s.identity]
+	return s.returned && l != nil && l.incarnation == s.incarnation && l.silent
 }
 
 // sawLeave reports whether the manager knows that a server left. Only then does it know when it comes back.
@@ -240,11 +247,11 @@ func (c *cluster) startAfter(before *server, identity string, release int, publi
 }
 
 // mayLeave is the limit of what can be observed: a server that joined while nobody watched does not leave for good
-// before somebody did, unless it was there not long before. One that thaws renews its Lease before it leaves.
+// before somebody did, unless it was there not long before.
 func (c *cluster) mayLeave(identity string) bool {
 	l, m := c.leases[identity], c.w.manager
 	switch {
-	case l == nil || l.silent:
+	case l == nil:
 		return false
 	case !l.unwatched && c.w.feeds.watched(streamLeases):
 		return true

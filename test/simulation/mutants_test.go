@@ -50,8 +50,8 @@ var mutants = map[string]struct {
 	"creates migrations before the state is written":    {mutant: mutant{decision: createAtOnce, createsFirst: true}},
 	"creates migrations without reading the state":      {mutant: mutant{trustsStates: true}, first: 6430},
 	"creates one beside one that the cache lacks":       {mutant: mutant{decision: nameAnew}, first: 650},
-	"settles by the clock of another host":              {mutant: mutant{input: believeClocks}, first: 240},
-	"settles by a clock that is set":                    {mutant: mutant{input: believeWallClock}, first: 240},
+	"settles by the clock of another host":              {mutant: mutant{input: believeClocks}, first: 590},
+	"settles by a clock that is set":                    {mutant: mutant{input: believeWallClock}, first: 1430},
 	"does not settle":                                   {mutant: mutant{input: settleAtOnce}},
 	"closes its eyes to gaps":                           {mutant: mutant{input: forgetGaps}},
 	"ignores how far the generation is":                 {mutant: mutant{input: forgetGenerations}},
@@ -74,7 +74,7 @@ var mutants = map[string]struct {
 	"does not read the aggregated server at the end":    {mutant: mutant{trustsPolls: true}, first: 50},
 	"succeeds before it is certain who was read":        {mutant: mutant{trustsLooks: true}, history: readInItsPlace},
 	"prunes a definition that has changed":              {mutant: mutant{prunesBlindly: true}, history: changesUnseen},
-	"takes the success under another state for a proof": {mutant: mutant{input: takeUIDsForTheSame}},
+	"takes the success under another state for a proof": {mutant: mutant{input: takeUIDsForTheSame}, first: 475},
 }
 
 // TestMutants makes sure that the simulation finds what it is there to find.

@@ -79,6 +79,9 @@ func (w *world) settleServers() {
 	for _, s := range c.servers {
 		c.thaw(s)
 	}
+	if slices.ContainsFunc(c.servers, c.isBackUnseen) {
+		w.pass(renewal)
+	}
 	c.hidden = map[string]bool{}
 	c.tellAddresses()
 	c.define(0)
