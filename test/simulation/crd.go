@@ -123,7 +123,11 @@ func (c *cluster) hold(identity string, d time.Duration) {
 
 // catchUp has a server hear of the definition as it is now.
 func (c *cluster) catchUp(s *server) {
-	if c.definition == nil || !s.lives || s.frozen || c.w.now.Before(s.held) || s.noticed >= c.definition.generation {
+	if c.definition == nil || !s.lives || s.frozen || c.w.now.Before(s.held) {
+		return
+	}
+	if s.noticed >= c.definition.generation {
+		s.returned = false
 		return
 	}
 	c.w.store.writeCustomSlowly(s)
@@ -167,7 +171,7 @@ func (c *cluster) define(storage customVersion) {
 	}
 	c.definition.sources[storage] = c.sourceOf(c.definition)
 	for _, s := range c.servers {
-		s.follows, s.noticed = storage, 1
+		s.follows, s.noticed, s.returned = storage, 1, false
 	}
 	c.w.log("definition is created with storage %s", customVersions[storage])
 	c.w.feeds.publish(streamDefinitions, definitionTold(c.definition.fact()))

@@ -159,7 +159,7 @@ func (c *cluster) thaw(s *server) {
 // be observed, so it does not leave in good order before.
 func (c *cluster) isBackUnseen(s *server) bool {
 	l := c.leases[s.identity]
-	return s.returned && l != nil && l.incarnation == s.incarnation && l.silent
+	return s.accepts && l != nil && l.incarnation == s.incarnation && l.silent
 }
 
 // sawLeave reports whether the manager knows that a server left. Only then does it know when it comes back.
