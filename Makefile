@@ -117,7 +117,7 @@ integration: test-binaries ## Run the tests against real servers; FOCUS= is a re
 .PHONY: integration-plain
 integration-plain:
 	@SVM_TEST_BINARIES=$(CURDIR)/$(OUTPUT)/test/plain CGO_ENABLED=0 hack/step.sh "integration, plain" \
-		$(INTEGRATION) -p 3 $(PLAIN_INTEGRATION)
+		$(INTEGRATION) -p 5 $(PLAIN_INTEGRATION)
 
 .PHONY: integration-raced
 integration-raced:

@@ -30,4 +30,4 @@ trap finish EXIT
 make --no-print-directory -j2 verify unit-raced test-binaries e2e-binaries unit-plain-and-simulation
 # Integration tests wait much of the time. The conformance suite and chaos follow those that end first, also if these
 # fail.
-make --no-print-directory -k -j2 integration-plain integration-raced e2e-quick chaos-in-short
+make --no-print-directory -k -j3 integration-plain integration-raced e2e-quick chaos-in-short

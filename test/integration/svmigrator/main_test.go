@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 
 // TestMigrator begins with the tests that take longest.
 func TestMigrator(t *testing.T) {
-	framework.RunTogether(t, 4, []framework.Test{
+	framework.RunTogether(t, 7, []framework.Test{
 		{Name: "Lagging", Servers: 2, Run: testLagging},
 		{Name: "StuckMigrations", Servers: 1, Run: testStuckMigrations},
 		{Name: "Keys", Servers: 1, Run: testKeys},
