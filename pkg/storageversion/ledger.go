@@ -244,7 +244,8 @@ func (l *Ledger) SetStorageVersion(now time.Time, name string, object *StorageVe
 	if !ok || !l.publications.set(resource, object) {
 		return nil
 	}
-	if last, seen := l.sightings.last(resource); seen && known && !unbroken && l.class(resource) == BuiltIn {
+	missed := !unbroken && (known || l.publications.watched) && l.class(resource) == BuiltIn
+	if last, seen := l.sightings.last(resource); seen && missed {
 		// A process may have published another encoding meanwhile, and have ended before it had a Lease.
 		last.UnreadDeparted = []Process{{Identity: name}}
 		l.sightings.append(now, resource, last)

@@ -136,7 +136,8 @@ func (r *migrationRun) prepareTask(ctx context.Context, decision Decision) {
 // it was stuck, or it was postponed.
 func (r *migrationRun) storeTarget(ctx context.Context, decision Decision) error {
 	err := r.status.update(ctx, func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
-		if status.StartTime == nil || status.Target == nil {
+		begun := status.StartTime != nil && status.Target != nil
+		if !begun {
 			*status = migrationv1alpha1.StorageVersionMigrationStatus{
 				Conditions: status.Conditions, Target: decision.Target, Evidence: decision.Evidence,
 				// Rounded up, so that nothing was written before that time: a proof must be younger than what it proves.
@@ -144,7 +145,7 @@ func (r *migrationRun) storeTarget(ctx context.Context, decision Decision) error
 			}
 		}
 		switch {
-		case r.saysStuck(status) || r.saysPostponed(status):
+		case begun && (r.saysStuck(status) || r.saysPostponed(status)):
 		case storageversion.Expires(r.resource):
 			awaiting(objectsExpire())(status, now)
 		default:

@@ -143,19 +143,16 @@ func (e *evaluation) attempt(name string) *migrationv1alpha1.StorageVersionMigra
 }
 
 // uncounted returns the recorded attempt if it has ended and is not counted, although the present attempt has another
-// name by now: it was a substitute, or a version was served and left again while it cleaned.
+// name by now: it was the substitute of one that is gone. Once the resource is migrated, the recorded attempt may have
+// ended before the proof, and does not count.
 func (e *evaluation) uncounted() *migrationv1alpha1.StorageVersionMigration {
 	recorded, backoff := e.next.Migration, e.next.Backoff
-	if recorded == nil || backoff != nil && backoff.LastFailedMigration != nil &&
+	if recorded == nil || e.next.Migrated() || backoff != nil && backoff.LastFailedMigration != nil &&
 		backoff.LastFailedMigration.UID == recorded.UID {
 		return nil
 	}
-	due := e.cleaningDueSince()
 	for _, m := range e.in.Migrations {
-		// A migration that ended before managedFields had to be cleaned says nothing about that.
-		ended := m.Status.CompletionTime
-		counts := !e.next.Migrated() || due != 0 && ended != nil && ended.Unix() > due
-		if counts && m.UID == recorded.UID && m.Finished() && e.ofEpoch(m.Spec.Target) {
+		if m.UID == recorded.UID && m.Finished() && e.ofEpoch(m.Spec.Target) {
 			return m
 		}
 	}
