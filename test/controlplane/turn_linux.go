@@ -37,7 +37,7 @@ const (
 	crowdSamples = 50
 	// seats is how many control planes of tests a processor has at least, however busy the machine is: what keeps it busy
 	// may have nothing to do with them.
-	seats = 3
+	seats = 5
 )
 
 // takeTurn waits until fewer than most others have a turn, in all processes with the same folder for temporary files,

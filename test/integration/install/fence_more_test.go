@@ -90,9 +90,10 @@ func testAllowed(t *testing.T, c *cluster, client dynamic.Interface) {
 			t.Fatal(err)
 		}
 		status := object.Object["status"].(map[string]any)
-		status["storageVersions"] = append(entries, status["storageVersions"].([]any)[1:]...)
-		delete(status, "commonEncodingVersion")
-		delete(status, "conditions")
+		entries = append(entries, status["storageVersions"].([]any)[1:]...)
+		if status["storageVersions"] = entries; len(entries) == 0 {
+			delete(status, "commonEncodingVersion")
+		}
 		_, err = versions.UpdateStatus(t.Context(), object, metav1.UpdateOptions{})
 		return err
 	}
