@@ -38,6 +38,8 @@ const (
 	// seats is how many control planes of tests a processor has at least, however busy the machine is: what keeps it busy
 	// may have nothing to do with them.
 	seats = 5
+	// minMemory must be available, in KiB. Without it a processor has one seat: an API server needs up to 768 MiB.
+	minMemory = 3 << 20
 )
 
 // takeTurn waits until fewer than most others have a turn, in all processes with the same folder for temporary files,
@@ -56,12 +58,16 @@ func awaitCalm(ctx context.Context) (leave func(), err error) {
 	defer next()
 	var samples []int
 	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(context.Context) (bool, error) {
-		if leave, err = lockOneOf("seat", seats*runtime.NumCPU()); leave != nil || err != nil {
+		most, err := countSeats()
+		if err != nil {
+			return false, err
+		}
+		if leave, err = lockOneOf("seat", most); leave != nil || err != nil {
 			return true, err
 		}
 		n, err := runnable()
 		samples = append(samples, n)
-		return isCalm(samples), err
+		return isCalm(samples) && most > runtime.NumCPU(), err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("waiting for a machine with time for another control plane: %w", err)
@@ -70,6 +76,15 @@ func awaitCalm(ctx context.Context) (leave func(), err error) {
 		leave = func() {}
 	}
 	return leave, nil
+}
+
+// countSeats returns how many control planes of tests may start now, however busy the machine is.
+func countSeats() (int, error) {
+	available, err := kernelSays("/proc/meminfo", "MemAvailable:")
+	if available < minMemory {
+		return runtime.NumCPU(), err
+	}
+	return seats * runtime.NumCPU(), err
 }
 
 // isCalm tells whether the last samples are low.
@@ -125,18 +140,20 @@ func openForAll(path string) (*os.File, error) {
 }
 
 // runnable counts the threads on this machine that run or could run.
-func runnable() (n int, err error) {
-	const path, line = "/proc/stat", "procs_running "
-	stat, err := os.ReadFile(path)
+func runnable() (int, error) { return kernelSays("/proc/stat", "procs_running ") }
+
+// kernelSays returns the number after a word in a file of the kernel.
+func kernelSays(path, word string) (n int, err error) {
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return 0, fmt.Errorf("asking how busy this machine is: %w", err)
 	}
-	_, counts, found := strings.Cut(string(stat), line)
+	_, counts, found := strings.Cut(string(text), word)
 	if !found {
-		return 0, fmt.Errorf("%s has no line %q", path, line)
+		return 0, fmt.Errorf("%s has no %q", path, word)
 	}
 	if _, err := fmt.Sscan(counts, &n); err != nil {
-		return 0, fmt.Errorf("reading the line %q of %s: %w", line, path, err)
+		return 0, fmt.Errorf("reading what follows %q in %s: %w", word, path, err)
 	}
 	return n, nil
 }
