@@ -122,7 +122,7 @@ integration-plain:
 .PHONY: integration-raced
 integration-raced:
 	@SVM_TEST_BINARIES=$(CURDIR)/$(OUTPUT)/test hack/step.sh "integration, raced" \
-		$(INTEGRATION) $(RACE) -p 2 $(RACED_INTEGRATION)
+		$(INTEGRATION) $(RACE) -p 1 $(RACED_INTEGRATION)
 
 # A kubeconfig of the environment is not meant: only KUBECONFIG=… on the command line of make chooses a cluster.
 CLUSTER := $(if $(filter command line,$(origin KUBECONFIG)),$(KUBECONFIG))
