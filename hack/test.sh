@@ -28,6 +28,6 @@ trap finish EXIT
 
 # Each step begins when one before it has ended: the last packages of a step, and links, leave a processor idle.
 make --no-print-directory -j2 verify unit-raced test-binaries e2e-binaries unit-plain-and-simulation
-# Integration tests wait much of the time. The conformance suite and chaos follow those that end first, also if these
-# fail.
+# Integration tests wait much of the time, so the conformance suite runs beside them, and chaos after the suite. All of
+# them run, also if some fail.
 make --no-print-directory -k -j3 integration-plain integration-raced e2e-quick chaos-in-short

@@ -45,6 +45,11 @@ func TestAct(t *testing.T) {
 		"Normal Some something",
 		"Warning Other 100% of something",
 	}
+	bound := func(epoch int64) *migrationv1alpha1.StorageVersionMigration {
+		m := migrationOf(widgets, "due")
+		m.Spec.Target = &migrationv1alpha1.MigrationTarget{Epoch: &epoch, StorageStateUID: state.UID}
+		return m
+	}
 	moved := stateOf(widgets, "8")
 	var many []*migrationv1alpha1.StorageVersionMigration
 	var deletions []string
@@ -251,6 +256,28 @@ func TestAct(t *testing.T) {
 			stored: []runtime.Object{state, migrationOf(gadgets, "due")}, state: state,
 			cached:   []*migrationv1alpha1.StorageVersionMigration{migrationOf(gadgets, "due")},
 			decision: Decision{Create: migration},
+			want: []string{
+				"get storagestates widgets.example.com",
+				"create storageversionmigrations due",
+			},
+			told: []string{`Warning MigrationRefused Creating migration "due": storageversionmigrations.migration.k8s.io ` +
+				`"due" already exists, and the trigger did not create it. Delete it.`},
+			fails: `creating migration "due": storageversionmigrations.migration.k8s.io "due" already exists`,
+		},
+		"the attempt is in the cache by now": {
+			stored: []runtime.Object{state, bound(3)}, state: state,
+			cached:   []*migrationv1alpha1.StorageVersionMigration{bound(3)},
+			decision: Decision{Create: bound(3)},
+			want: []string{
+				"get storagestates widgets.example.com",
+				"create storageversionmigrations due",
+			},
+			outdated: true,
+		},
+		"somebody else's migration of the resource, in a made-up epoch, has the name": {
+			stored: []runtime.Object{state, bound(9)}, state: state,
+			cached:   []*migrationv1alpha1.StorageVersionMigration{bound(9)},
+			decision: Decision{Create: bound(3)},
 			want: []string{
 				"get storagestates widgets.example.com",
 				"create storageversionmigrations due",
