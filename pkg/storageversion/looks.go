@@ -55,7 +55,7 @@ type looks struct {
 type reading struct {
 	first     time.Time // when the first of these looks was recorded
 	confirmed bool      // etcd has shown since that the process held its Lease
-	publishes bool      // the process serves the StorageVersion API
+	publishes bool      // the last of these looks found the StorageVersion API at all servers
 	// takenBack means that looks may have counted another process in its place. A record may name it as read all the
 	// same. Nothing else is set then.
 	takenBack bool
@@ -86,7 +86,7 @@ func (l *looks) noteRead(now time.Time) {
 	for _, process := range l.read {
 		r := before[process]
 		r.first, r.takenBack = cmp.Or(r.first, now), false
-		r.publishes = r.publishes || l.last.ServesStorageVersions()
+		r.publishes = l.last.ServesStorageVersions()
 		l.readings[process] = r
 	}
 }

@@ -129,6 +129,19 @@ func TestStorageVersions(t *testing.T) {
 		s.SetServers(s.now.Add(2*time.Second), processesOf([]string{"a/1", "b/1"}), true)
 		expect(t, s, deployments, unseen, []string{appsV1}, []string{appsV1})
 	})
+	t.Run("a look that met a server that leaves does not show for ever who publishes", func(t *testing.T) {
+		s := newStory()
+		s.servers(true, "b/1", "c/2")
+		s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "b=apps/v1", "c=apps/v1beta1"), true)
+		s.SetStorageVersionsWatched(s.tick(), true)
+		// The look met a server that had left its Lease in the place of c, on which the API is off. c has the entry of its
+		// predecessor.
+		s.shares("", at(publishing(appsV1), publishing(appsV1)), "b/1", "c/2")
+		s.shares("", at(publishing(appsV1), writes(appsV1)), "b/1", "c/2")
+		if o := s.Observe(s.now, deployments); !o.AllWrite(appsV1) {
+			t.Errorf("the entry of c's predecessor counts: %+v", o.Sightings)
+		}
+	})
 	t.Run("what was published while nobody watched may be anything", func(t *testing.T) {
 		s := newStory()
 		s.servers(true, "a/1")

@@ -37,6 +37,15 @@ func TestFindings(t *testing.T) {
 			nothing (0, 0), 4m0s, seed 10
 			kill and start a server (0, 0), 3s, seed 10
 			kill and start a server (0, 2), 4m0s, seed 10`,
+		"S31: a look that met a server that leaves, and an entry that nobody removes": `
+			servers 1, release 0, publishing 2, addresses none leases untold
+			kill a server (0, 0), 0s, seed 0
+			kill and start a server (2, 0), 0s, seed 0
+			start a server (0, 2), 0s, seed 0
+			upgrade all servers (1, 6), 8s, seed 0
+			replace a server by one elsewhere (0, 2), 1m6s, seed 0
+			depose the manager (0, 0), 8s, seed 0
+			shorten storedVersions (0, 0), 16s, seed 23`,
 		"a server that is met in place of a frozen one before its Lease is there": `
 			servers 1, release 0, publishing 0, addresses none leases kept
 			nothing (0, 0), 2m0s, seed 0
