@@ -50,17 +50,17 @@ kubectl takes no flags before the name of a plugin, so write them behind ` + "`s
 
 Resources are named as with kubectl: ` + "`widgets`" + `, ` + "`widgets.example.com`" + `, ` + "`widget`" +
 	`, a short name, ` + "`*.example.com`" + `
-for a group, ` + "`*.`" + ` for the core group, ` + "`all`" + `. Only ` + "`verify`" + `, which asks no API server,
-needs the plural and the group.
+for a group, ` + "`*.`" + ` for the core group, ` + "`all`" + `. Only ` + "`verify`" + ` needs
+the plural and the group, because it does not ask an API server which resources there are.
 A resource whose definition was deleted has to be named in full. ` + "`history`" + ` still lists its migrations.
 
 ## Permissions
 
 The manifests have two ClusterRoles for people without the rights of an administrator. ` +
 	"`svm-controller-manager:view`" + ` is
-for all commands that only read, but ` + "`preflight`, `report` and `verify`. `svm-controller-manager:operate`" +
-	`, bound beside
-it, adds the commands that steer migrations:
+for all commands that only read, except ` + "`preflight`, `report` and `verify`. `svm-controller-manager:operate`" +
+	`, bound
+beside it, adds the commands that steer migrations:
 
 ` + "```sh" + `
 kubectl create clusterrolebinding svm-view --clusterrole=svm-controller-manager:view --group=developers

@@ -41,16 +41,16 @@ const fieldsOfLine = 5
 // Minor is a minor release of Kubernetes 1.
 type Minor int
 
-// ParseMinor reads a release, for example 1.38 or v1.38.2.
+// ParseMinor reads a release, for example 1.37 or v1.37.2.
 func ParseMinor(release string) (Minor, error) {
 	parts := strings.Split(strings.TrimPrefix(release, "v"), ".")
 	if len(parts) < 2 || parts[0] != "1" {
-		return 0, fmt.Errorf("%q is not a release of Kubernetes, for example 1.38", release)
+		return 0, fmt.Errorf("%q is not a release of Kubernetes: write it as 1.37 or v1.37.2", release)
 	}
 	// The version of an API server may say 38+.
 	minor, err := strconv.Atoi(strings.TrimSuffix(parts[1], "+"))
 	if err != nil || minor < 0 {
-		return 0, fmt.Errorf("%q is not a release of Kubernetes, for example 1.38", release)
+		return 0, fmt.Errorf("%q is not a release of Kubernetes: write it as 1.37 or v1.37.2", release)
 	}
 	return Minor(minor), nil
 }

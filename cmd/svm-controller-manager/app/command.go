@@ -39,7 +39,7 @@ import (
 const longDescription = `The svm-controller-manager keeps what a Kubernetes cluster stores in its current encoding. Its
 controllers know which encodings may be in etcd, rewrite the objects that are stored in old ones, and clean up.
 
-It runs beside the API server on every control plane node. One instance leads, and the others stand by.`
+Run two instances or more, as a Deployment or as static pods beside the API servers. One leads, the others stand by.`
 
 // NewControllerManagerCommand returns the command. With more descriptors another program compiles in controllers of its
 // own. It panics if the descriptors contradict each other, because that is an error of the program and not of its user.

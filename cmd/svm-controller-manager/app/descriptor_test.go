@@ -18,6 +18,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -33,15 +34,25 @@ import (
 
 func noController(context.Context, ControllerContext) (Controller, error) { return nil, nil }
 
-// TestEmptyAutoMigrate has the flag with a variable that is not set. An administrator may mean all, or nothing.
-func TestEmptyAutoMigrate(t *testing.T) {
-	flags, fs := newStorageVersionMigrationTriggerDescriptor().Options, pflag.NewFlagSet("test", pflag.ContinueOnError)
-	flags.AddFlags(fs)
-	if err := fs.Parse([]string{"--auto-migrate="}); err != nil {
-		t.Fatal(err)
-	}
-	if errs := flags.Validate(); len(errs) != 1 || !strings.Contains(errs[0].Error(), "--auto-migrate: the list") {
-		t.Errorf("got the errors %q", errs)
+func TestFlagsOfControllers(t *testing.T) {
+	trigger, migrator := newStorageVersionMigrationTriggerDescriptor, newStorageVersionMigratorDescriptor
+	for arg, test := range map[string]struct {
+		of   func() ControllerDescriptor
+		want string
+	}{
+		// This is the flag with a variable that is not set. An administrator may mean all, or nothing.
+		"--auto-migrate=":      {trigger, "--auto-migrate: the list is empty"},
+		"--soak-period=87600h": {trigger, "--soak-period must be from 0s to 8760h0m0s, got 87600h0m0s"},
+		"--migration-turn=1ns": {migrator, "--migration-turn must be at least 1s, or zero for no limit, got 1ns"},
+	} {
+		flags, fs := test.of().Options, pflag.NewFlagSet("test", pflag.ContinueOnError)
+		flags.AddFlags(fs)
+		if err := fs.Parse([]string{arg}); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(flags.Validate()...); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got the error %v", arg, err)
+		}
 	}
 }
 

@@ -154,6 +154,7 @@ func (m *manager) endIfRestored(fail context.CancelCauseFunc) func(error, time.T
 
 func (m *manager) run(ctx context.Context) error {
 	if !m.config.Generic.LeaderElection.LeaderElect {
+		klog.FromContext(ctx).Info("Leader election is off: run one instance only. Two would migrate side by side")
 		return m.runControllers(ctx, nil)
 	}
 	standby, cancel := context.WithCancel(ctx)

@@ -57,6 +57,9 @@ func newStorageVersionMigrationTriggerDescriptor() ControllerDescriptor {
 }
 
 // migrationTriggerOptions are the flags of the trigger.
+// maxSoakPeriod is a year, as for spec.soakSeconds.
+const maxSoakPeriod = 365 * 24 * time.Hour
+
 type migrationTriggerOptions struct {
 	AutoMigrate []string
 	// SoakPeriod is how long the servers must have written an encoding before a migration to it is created.
@@ -82,8 +85,9 @@ func (o *migrationTriggerOptions) Validate() []error {
 	for _, err := range wrong {
 		errs = append(errs, fmt.Errorf("--auto-migrate: %w", err))
 	}
-	if o.SoakPeriod < 0 {
-		errs = append(errs, fmt.Errorf("--soak-period must not be negative, got %v", o.SoakPeriod))
+	if o.SoakPeriod < 0 || o.SoakPeriod > maxSoakPeriod {
+		errs = append(errs, fmt.Errorf("--soak-period must be from 0s to %v, got %v; to migrate nothing write "+
+			"--auto-migrate=-*", maxSoakPeriod, o.SoakPeriod))
 	}
 	return errs
 }

@@ -19,6 +19,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -32,6 +33,9 @@ import (
 
 // maxConcurrentMigrations bounds the memory: each migration may have an object of some megabytes that it compares.
 const maxConcurrentMigrations = 10
+
+// minTurn is long enough to rewrite something between the list that a turn begins with and the progress that it saves.
+const minTurn = time.Second
 
 func newStorageVersionMigratorDescriptor() ControllerDescriptor {
 	flags := &migratorOptions{Options: svmigrator.Options{
@@ -106,8 +110,8 @@ func (o *migratorOptions) AddFlags(fs *pflag.FlagSet) {
 func (o *migratorOptions) Validate() []error {
 	errs := append(o.ValidateFlags("migration-chunk-size", o.storageGrowth.Quantity),
 		svmigrator.ValidateAtMost("concurrent-migrations", maxConcurrentMigrations, int64(o.ConcurrentMigrations)))
-	if o.Turn < 0 {
-		errs = append(errs, fmt.Errorf("--migration-turn must not be negative, got %v; zero is no limit", o.Turn))
+	if o.Turn != 0 && o.Turn < minTurn {
+		errs = append(errs, fmt.Errorf("--migration-turn must be at least %v, or zero for no limit, got %v", minTurn, o.Turn))
 	}
 	if o.FinishedTTL < 0 {
 		errs = append(errs, fmt.Errorf("--finished-migration-ttl must not be negative, got %v; "+

@@ -22,8 +22,11 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
 const everyResource = "*"
@@ -82,6 +85,9 @@ func validateSelected(name string) error {
 		}
 		return nil
 	}
+	if meant := meantResource(name); meant != "" {
+		return fmt.Errorf("%q does not name a resource: write %q", name, meant)
+	}
 	resource := schema.ParseGroupResource(name)
 	if len(validation.IsDNS1123Label(resource.Resource)) > 0 ||
 		(strings.Contains(name, ".") && len(validation.IsDNS1123Subdomain(resource.Group)) > 0) {
@@ -90,6 +96,25 @@ func validateSelected(name string) error {
 			"\"*.example.com\" is all resources of a group, \"*\" is all", name)
 	}
 	return nil
+}
+
+// meantResource returns the resource that a name without a group means if no resource of the core group has that name:
+// secrets if it is secret, and deployments.apps if it is deployments. It is empty if the name means no other resource.
+func meantResource(name string) string {
+	meant := sets.Set[string]{}
+	for gvk := range scheme.Scheme.AllKnownTypes() {
+		plural, singular := meta.UnsafeGuessKindToResource(gvk)
+		if name == plural.Resource && gvk.Group == "" {
+			return ""
+		}
+		if name == plural.Resource || name == singular.Resource {
+			meant.Insert(plural.GroupResource().String())
+		}
+	}
+	if meant.Len() == 0 {
+		return ""
+	}
+	return sets.List(meant)[0]
 }
 
 // Unmatched returns the names of the selection that are about none of the resources, in order.

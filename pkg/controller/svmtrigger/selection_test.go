@@ -31,14 +31,14 @@ import (
 )
 
 func TestUnmatched(t *testing.T) {
-	selection, errs := ParseSelection([]string{"*", "-deployments", "-secrets", "-*.example.com", "-*.exmaple.com"})
+	selection, errs := ParseSelection([]string{"*", "-gizmos", "-secrets", "-*.example.com", "-*.exmaple.com"})
 	if len(errs) > 0 {
 		t.Fatal(errs)
 	}
 	resources := []schema.GroupResource{
 		{Resource: "secrets"}, {Group: "apps", Resource: "deployments"}, {Group: "example.com", Resource: "widgets"},
 	}
-	if got, want := selection.Unmatched(resources), []string{"*.exmaple.com", "deployments"}; !slices.Equal(got, want) {
+	if got, want := selection.Unmatched(resources), []string{"*.exmaple.com", "gizmos"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -152,6 +152,8 @@ func TestSelectionErrorsSayWhatToWrite(t *testing.T) {
 		want []string
 	}{
 		"a kind":                    {"Deployment", []string{`"Deployment"`, "plural in lower case", `"deployments.apps"`}},
+		"a singular":                {"*,-secret", []string{`"secret" does not name a resource: write "secrets"`}},
+		"a name without its group":  {"deployments", []string{`"deployments"`, `write "deployments.apps"`}},
 		"a path":                    {"apps/deployments", []string{`"apps/deployments"`, `"deployments.apps"`}},
 		"an empty element":          {"*,", []string{`""`, "plural"}},
 		"a minus alone":             {"*,-", []string{`""`, "plural"}},

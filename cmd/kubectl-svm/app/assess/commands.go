@@ -56,6 +56,8 @@ func lacksPermission(m *Migration) bool {
 func AfterFailure(m *migrationv1alpha1.StorageVersionMigration) string {
 	resource, failed := m.GroupResource(), Describe(m)
 	switch again := "kubectl svm migrate " + resource.String() + " --wait"; {
+	case migrationv1alpha1.RetryIsVain(failed.Reason):
+		return "Another migration would fail as well, until the server of the resource changes"
 	case strings.Contains(failed.Message, rewrite.WouldDrop):
 		return "Keep the fields as the message says. Then: " + again
 	case failed.Reason == migrationv1alpha1.MigrationReasonRewritesChangeObjects:
@@ -66,7 +68,8 @@ func AfterFailure(m *migrationv1alpha1.StorageVersionMigration) string {
 	case lacksPermission(failed) && permission(resource) != "":
 		return "To allow it: " + permission(resource) + "\n  Then: " + again
 	case lacksPermission(failed):
-		return "Apply the manifests of the manager anew, which allow built-in resources. Then: " + again
+		return "If a permission is missing, apply the manifests of the manager again, which allow built-in resources. " +
+			"Then: " + again
 	default:
 		return "To try again: " + again
 	}
@@ -88,11 +91,16 @@ func Commands(resources []*Resource, known []Resource) []string {
 			arguments[verb] = append(arguments[verb], r)
 		}
 	}
+	admission := slices.Contains(lines, allowAdmission)
 	for _, verb := range verbs {
-		lines = append(lines, "kubectl svm "+verb+" "+strings.Join(brief(arguments[verb], known), " "))
+		line := "kubectl svm " + verb + " " + strings.Join(brief(arguments[verb], known), " ")
+		if admission && verb == "migrate" { // The role has to stay until the migrations have ended.
+			line += " --wait"
+		}
+		lines = append(lines, line)
 	}
-	if slices.Contains(lines, allowAdmission) { // Whoever has that role can remove the fence.
-		lines = append(lines, "kubectl svm rbac --admission | kubectl delete -f -   # when they have ended or failed")
+	if admission { // Whoever has that role can remove the fence.
+		lines = append(lines, "kubectl svm rbac --admission | kubectl delete -f -   # also if the migrations have failed")
 	}
 	return lines
 }

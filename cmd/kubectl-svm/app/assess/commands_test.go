@@ -37,7 +37,8 @@ func TestAfterFailure(t *testing.T) {
 		{"widgets.example.com", "ListRefused", 0,
 			"kubectl svm rbac | kubectl apply -f -\n  Then: kubectl svm migrate widgets"},
 		{"widgets.example.com", "AgreementLost", 0, "To try again: kubectl svm migrate widgets.example.com --wait"},
-		{"secrets", "RewritesRefused", 0, "Apply the manifests"},
+		{"secrets", "RewritesRefused", 0, "apply the manifests"},
+		{"widgets.example.com", "VerbsNotSupported", 0, "would fail as well"},
 		{"validatingwebhookconfigurations.admissionregistration.k8s.io", "ListRefused", 0, "kubectl svm rbac --admission |"},
 	} {
 		r := schema.ParseGroupResource(test.resource)

@@ -42,7 +42,7 @@ A migration that you create does not wait for a soak period, and runs even if th
 
 If you ask for all resources or for a group, and the API server cannot list all of these, for example because an
 aggregated API server does not answer, the command creates nothing. --allow-incomplete leaves these resources out.
-With --builtin alone the command needs none of them.
+With --builtin alone this does not matter.
 
 Exit codes: 0 created (with --wait: all succeeded), 1 error, 2 a migration failed, 3 timeout of --wait.`
 	example = `  # Migrate two resources

@@ -86,7 +86,7 @@ func (o *Options) warn(ctx context.Context, cluster *cli.Cluster, resources []sc
 		if m.Finished() || !slices.Contains(resources, m.GroupResource()) {
 			continue
 		}
-		then := "Of that one and the new one, one waits for the other"
+		then := "Only one of the two runs at a time"
 		if m.Spec.Suspend {
 			then = "It is suspended, so the new one does not wait for it"
 		}

@@ -32,6 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
@@ -166,6 +167,32 @@ func refuses(err error) bool {
 	code := status.Status().Code
 	return code >= http.StatusBadRequest && code <= http.StatusInternalServerError &&
 		code != http.StatusUnauthorized && code != http.StatusTooManyRequests
+}
+
+// checkWebhooks asks about the conversion webhooks of all definitions, once about each Service.
+func (o *Options) checkWebhooks(ctx context.Context, definitions []documents.Definition) Findings {
+	var found Findings
+	type answer struct {
+		problem string
+		err     error
+	}
+	answers := map[types.NamespacedName]answer{}
+	for _, d := range definitions {
+		service := d.Spec.Conversion.Webhook.ClientConfig.Service
+		if !d.ConvertedByWebhook() || service == nil {
+			continue
+		}
+		name := types.NamespacedName(*service)
+		if _, asked := answers[name]; !asked {
+			problem, err := o.checkWebhook(ctx, d)
+			answers[name] = answer{problem, err}
+		}
+		if found.aboutWebhook(d.Resource().String(), answers[name].problem); answers[name].err != nil {
+			found.add(Warning, CodeConversionWebhookMissing, d.Resource().String(), "it is not known whether the conversion "+
+				"webhook runs: %v", answers[name].err)
+		}
+	}
+	return found
 }
 
 // checkWebhook returns what is wrong with the conversion webhook of a definition, or nothing.

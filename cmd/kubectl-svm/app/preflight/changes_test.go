@@ -180,6 +180,12 @@ func TestCheckWebhook(t *testing.T) {
 		if err != nil || (problem == "") != (test.want == "") || !strings.Contains(problem, test.want) {
 			t.Errorf("%s: got the problem %q and the error %v", name, problem, err)
 		}
+		unused := *d
+		unused.Spec.Conversion.Strategy = "None"
+		found := o.checkWebhooks(t.Context(), []documents.Definition{unused, *d, *d})
+		if wrong := test.want != ""; wrong && len(found) != 2 || !wrong && len(found) > 0 {
+			t.Errorf("%s: found %v of three definitions, one of which does not use its webhook", name, found)
+		}
 	}
 }
 

@@ -77,11 +77,7 @@ func decideChange(in Change) Findings {
 	if in.Live == nil {
 		return found // There are no objects.
 	}
-	if in.Webhook != "" {
-		found.add(Error, CodeConversionWebhookMissing, name, "%s. While the webhook does not answer, the API server cannot "+
-			"read objects that are stored in another version than the requested one. Install the webhook first",
-			in.Webhook)
-	}
+	found.aboutWebhook(name, in.Webhook)
 	was, will := in.Live.StorageVersion(), in.File.StorageVersion()
 	switch {
 	case !slices.Contains(in.File.ServedVersions(), will) && !in.File.ConvertedByWebhook():
@@ -251,8 +247,8 @@ func (fs *Findings) aboutDrop(in Change, version string) {
 			"and there is no StorageState that confirms it. Other programs remove versions from storedVersions without a "+
 			"proof: count the objects with kubectl svm verify", version)
 	case in.mayBeStored(version) && in.Denied > 0:
-		fs.add(Error, CodeVersionMayBeStored, name, "objects may be stored as %s. The newest migration was denied the "+
-			"rewrite of %s: kubectl svm denied %s tells which, and what to do. Then migrate again: kubectl svm migrate %s "+
+		fs.add(Error, CodeVersionMayBeStored, name, "objects may be stored as %s. The newest migration could not "+
+			"rewrite %s: kubectl svm denied %s tells which, and what to do. Then migrate again: kubectl svm migrate %s "+
 			"--wait", encoding, assess.FormatObjects(in.Denied), name, name)
 	case in.mayBeStored(version):
 		fs.add(Error, CodeVersionMayBeStored, name, "objects may be stored as %s. %s", encoding,
@@ -303,4 +299,12 @@ func (fs *Findings) aboutUnserved(name, version string, objects int64) {
 	fs.add(Warning, CodeManagedFieldsNotServed, name, "managedFields of %d objects name %s. The API server refuses "+
 		"server-side apply of these objects once that version has left the definition. Apply them at another version "+
 		"first, or let the manager clean them: docs/tasks.md, Clean managedFields", objects, version)
+}
+
+// aboutWebhook is about a conversion webhook of which the problem is known, if it has one.
+func (fs *Findings) aboutWebhook(name, problem string) {
+	if problem != "" {
+		fs.add(Error, CodeConversionWebhookMissing, name, "%s. While the webhook does not answer, the API server cannot "+
+			"read objects that are stored in another version than the requested one. Install the webhook first", problem)
+	}
 }

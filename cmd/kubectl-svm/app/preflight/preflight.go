@@ -20,6 +20,7 @@ package preflight
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -102,11 +103,14 @@ func NewCommand(env *cli.Env) *cobra.Command {
 func (o *Options) Validate() error {
 	for _, name := range o.DropVersions {
 		resource, version, found := strings.Cut(name, "/")
-		if !found || version == "" || !strings.Contains(resource, ".") {
+		if !found || version == "" || strings.Contains(version, "/") || !strings.Contains(resource, ".") {
 			return fmt.Errorf("--drop-version=%s names no version of a custom resource: write it as "+
 				"widgets.example.com/v1alpha1", name)
 		}
 		o.drops = append(o.drops, droppedVersion{resource, version})
+	}
+	if o.OtherCA != "" && o.OtherServer == "" {
+		return errors.New("--other-server-ca needs --other-server, which it verifies")
 	}
 	if o.KubernetesVersion != "" {
 		release, err := releases.ParseMinor(o.KubernetesVersion)
@@ -159,6 +163,7 @@ func (o *Options) Find(ctx context.Context) (snapshot Snapshot, found Findings, 
 	}
 	if len(o.Files)+len(o.drops) == 0 && o.KubernetesVersion == "" && o.OtherServer == "" {
 		found = append(found, decideSnapshot(snapshot)...)
+		found = append(found, o.checkWebhooks(ctx, snapshot.Definitions)...)
 	}
 	return snapshot, found.sorted(), nil
 }

@@ -41,9 +41,9 @@ The command compares each StorageState with the CustomResourceDefinition of the 
 the trigger may not have seen the latest change yet. A resource can be safe although its newest migration failed, for
 example one for a new encryption key. The command prints that too.
 
-It is not safe if the minor release after that of the API servers cannot read what they write of a built-in resource. If
-the plugin does not know that release, it says so, and the exit code is 0 all the same: programs look at nextRelease of
--o json. For other releases run "kubectl svm preflight --kubernetes-version".
+It is not safe to upgrade if the next minor release of Kubernetes cannot read what the API servers write of a built-in
+resource. If the plugin does not know that release, it says so, and the exit code is 0 all the same: programs look at
+nextRelease of -o json. For other releases run "kubectl svm preflight --kubernetes-version".
 
 With --watch the command also ends, with code 0, when nothing is left of the resources that you named, because their
 CustomResourceDefinitions were deleted, and their objects with them.

@@ -33,6 +33,9 @@ type Observation struct {
 	PollInterval time.Duration
 }
 
+// maxSettlePeriod is longer than any request of an API server lasts. With more, migrations would seem to hang.
+const maxSettlePeriod = 24 * time.Hour
+
 func defaultObservation() Observation {
 	return Observation{SettlePeriod: storageversion.DefaultSettlePeriod, PollInterval: storageversion.DefaultPollInterval}
 }
@@ -50,8 +53,8 @@ func addObservationFlags(fs *pflag.FlagSet, o *Observation) {
 
 func validateObservation(o Observation) []error {
 	var errs []error
-	if o.SettlePeriod < 0 {
-		errs = append(errs, fmt.Errorf("--settle-period must not be negative, got %v", o.SettlePeriod))
+	if o.SettlePeriod < 0 || o.SettlePeriod > maxSettlePeriod {
+		errs = append(errs, fmt.Errorf("--settle-period must be from 0s to %v, got %v", maxSettlePeriod, o.SettlePeriod))
 	}
 	if o.PollInterval < storageversion.MinPollInterval || o.PollInterval > storageversion.MaxPollInterval {
 		errs = append(errs, fmt.Errorf("--poll-interval must be from %v to %v, got %v",

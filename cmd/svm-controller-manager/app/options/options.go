@@ -159,6 +159,8 @@ func (o *Options) Flags() *cliflag.NamedFlagSets {
 	fss := &cliflag.NamedFlagSets{}
 	o.Generic.AddFlags(fss, o.controllers.Names, o.controllers.DisabledByDefault, o.controllers.Aliases)
 	generic := fss.FlagSet("generic")
+	generic.Lookup("controllers").Usage += fmt.Sprintf("\nAliases: %s",
+		strings.Join(slices.Sorted(maps.Keys(o.controllers.Aliases)), ", "))
 	generic.StringVar(&o.Generic.ClientConnection.Kubeconfig, "kubeconfig", o.Generic.ClientConnection.Kubeconfig,
 		"Path to the kubeconfig file with the address and the credentials of the API server. "+
 			"Without it the manager uses the service account of its pod.")
@@ -266,8 +268,8 @@ func (o *Options) validateConnection() []error {
 	if !slices.Contains(types, connection.ContentType) {
 		errs = append(errs, fmt.Errorf("--kube-api-content-type must be one of %q, got %q", types, connection.ContentType))
 	}
-	if math.IsNaN(float64(connection.QPS)) {
-		errs = append(errs, errors.New("--kube-api-qps must be a number"))
+	if math.IsNaN(float64(connection.QPS)) || connection.QPS == 0 { // A client takes 0 for 5 requests a second.
+		errs = append(errs, errors.New("--kube-api-qps must be a positive number, or negative for no limit"))
 	}
 	if connection.QPS > 0 && connection.Burst <= 0 {
 		errs = append(errs, fmt.Errorf("--kube-api-burst must be positive while --kube-api-qps is, got %d", connection.Burst))

@@ -106,7 +106,15 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		},
 		"a rate that is no number": {
 			args: []string{"--kube-api-qps=NaN"},
-			want: []string{"--kube-api-qps must be a number"},
+			want: []string{"--kube-api-qps must be a positive number"},
+		},
+		"a rate that clients take for five a second": {
+			args: []string{"--kube-api-qps=0"},
+			want: []string{"--kube-api-qps must be a positive number, or negative for no limit"},
+		},
+		"a settle period in which nothing is migrated": {
+			args: []string{"--settle-period=1000h"},
+			want: []string{"--settle-period must be from 0s to 24h0m0s, got 1000h0m0s"},
 		},
 		"a kubeconfig that is not there": {
 			args: []string{"--kubeconfig=/does/not/exist"},
