@@ -45,14 +45,15 @@ func Durable(e migrationv1alpha1.StorageEvidence) bool {
 	if Anonymous(e) {
 		return false
 	}
+	// More addresses than servers mean that a server has no Lease, so nothing tells its processes apart.
+	allHaveLeases := len(e.Endpoints) <= len(e.Servers)
 	switch e.Source {
 	case migrationv1alpha1.EvidenceFromStorageVersion:
-		return e.StorageVersion != nil
+		return e.StorageVersion != nil && allHaveLeases
 	case migrationv1alpha1.EvidenceFromCustomResourceDefinition:
 		return e.CustomResourceDefinition != nil
 	case migrationv1alpha1.EvidenceFromServerDiscovery:
-		// More addresses than servers mean that a server has no Lease, so nothing tells its processes apart.
-		return len(e.Servers) > 0 && len(e.Endpoints) <= len(e.Servers) &&
+		return len(e.Servers) > 0 && allHaveLeases &&
 			!slices.ContainsFunc(e.Servers, func(s migrationv1alpha1.ServerEvidence) bool { return s.Incarnation == "" })
 	default:
 		return false

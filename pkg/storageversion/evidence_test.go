@@ -157,13 +157,26 @@ func TestSightingsSinceRecordOfAnotherProcess(t *testing.T) {
 // TestServerWithoutALease has one server with a Lease and one without. Nobody knows which processes the second one had
 // while nobody watched.
 func TestServerWithoutALease(t *testing.T) {
-	for documents, durable := range map[int]bool{1: true, 2: false} {
-		s := newStory()
-		s.servers(true, "a/1")
-		s.looks(at([]Document{writes(appsV1), writes(appsV1)}[:documents]...), "a/1")
-		last, _ := lastOf(s.Observe(s.now, deployments).Sightings)
-		if got := Durable(last.Evidence); got != durable {
-			t.Errorf("%d servers, of which one has a Lease: durable is %v", documents, got)
+	document := writes(appsV1)
+	document.ServesStorageVersions = true
+	for source, publishes := range map[migrationv1alpha1.EvidenceSource]bool{
+		migrationv1alpha1.EvidenceFromServerDiscovery: false,
+		migrationv1alpha1.EvidenceFromStorageVersion:  true,
+	} {
+		for documents, durable := range map[int]bool{1: true, 2: false} {
+			s := newStory()
+			s.servers(true, "a/1")
+			if publishes {
+				s.SetStorageVersion(s.tick(), "apps.deployments", &StorageVersion{
+					UID: "u", ResourceVersion: "1", EncodingVersions: map[string]string{"a": "apps/v1"},
+				}, true)
+				s.SetStorageVersionsWatched(s.tick(), true)
+			}
+			s.looks(at([]Document{document, document}[:documents]...), "a/1")
+			last, _ := lastOf(s.Observe(s.now, deployments).Sightings)
+			if got := Durable(last.Evidence); got != durable || last.Evidence.Source != source {
+				t.Errorf("%d servers, of which one has a Lease: durable is %v, by %s", documents, got, last.Evidence.Source)
+			}
 		}
 	}
 }

@@ -71,7 +71,8 @@ func NewLedger(linger time.Duration) *Ledger {
 }
 
 // observes is the one gate to observation. A resource that it leaves out is not in Resources and never in Changes, so
-// nobody keeps a StorageState for it. It leaves out what clients cannot list, or can neither update nor patch.
+// no StorageState is created for it, but one that exists is kept. It leaves out what clients cannot list, or can
+// neither update nor patch.
 func (l *Ledger) observes(resource schema.GroupResource) bool {
 	_, defined := l.definitions[resource]
 	return defined || l.builtIns.resources[resource].migratable || l.aggregated.migratable(resource)

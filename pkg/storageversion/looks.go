@@ -55,7 +55,7 @@ type looks struct {
 type reading struct {
 	first     time.Time // when the first of these looks was recorded
 	confirmed bool      // etcd has shown since that the process held its Lease
-	publishes bool      // the last of these looks found the StorageVersion API at all servers
+	publishes bool      // the last of these looks found that all servers serve the StorageVersion API
 	// takenBack means that looks may have counted another process in its place. A record may name it as read all the
 	// same. Nothing else is set then.
 	takenBack bool
@@ -81,12 +81,14 @@ func (l *looks) set(now time.Time, look Look) (unread []Process) {
 
 // noteRead records that the last look read the living processes.
 func (l *looks) noteRead(now time.Time) {
-	before := l.readings
+	before, publish := l.readings, !slices.ContainsFunc(l.needed(), func(address string) bool {
+		return !l.last.Documents[address].ServesStorageVersions
+	})
 	l.read, l.readAt, l.readings, l.mayBeTakenOver = l.servers.living, now, map[Process]reading{}, false
 	for _, process := range l.read {
 		r := before[process]
 		r.first, r.takenBack = cmp.Or(r.first, now), false
-		r.publishes = l.last.ServesStorageVersions()
+		r.publishes = publish
 		l.readings[process] = r
 	}
 }

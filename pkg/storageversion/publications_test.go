@@ -142,6 +142,21 @@ func TestStorageVersions(t *testing.T) {
 			t.Errorf("the entry of c's predecessor counts: %+v", o.Sightings)
 		}
 	})
+	t.Run("the address of a server that left does not say who publishes", func(t *testing.T) {
+		s := newStory()
+		s.servers(true, "a/1", "b/1")
+		s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1", "b=apps/v1"), true)
+		s.SetStorageVersionsWatched(s.tick(), true)
+		documents := map[string]Document{"of-a": publishing(appsV1), "of-b": publishing(appsV1)}
+		looksAt(s, documents, "a/1", "b/1")
+		s.servers(true, "a/1")
+		documents["of-b"] = Document{Failure: "connection refused"} // Its address stays listed for a while.
+		looksAt(s, documents, "a/1")
+		last, _ := lastOf(s.Observe(s.now, deployments).Sightings)
+		if last.Evidence.Source != migrationv1alpha1.EvidenceFromStorageVersion {
+			t.Errorf("a does not count as publishing: %+v", last)
+		}
+	})
 	t.Run("what was published while nobody watched may be anything", func(t *testing.T) {
 		s := newStory()
 		s.servers(true, "a/1")

@@ -179,7 +179,7 @@ func (r *migrationRun) verifyAndPruneDefinition(ctx context.Context, observation
 		return nil
 	case apierrors.IsConflict(err) && !controller.Refused(err): // A webhook may deny with any code.
 		return fmt.Errorf("pruning status.storedVersions: %w", controller.ErrOutdated)
-	case rewrite.Classify(err, live.Metadata.Name).Passes():
+	case ctx.Err() != nil, rewrite.Classify(err, live.Metadata.Name).Passes():
 		return fmt.Errorf("pruning status.storedVersions: %w", err)
 	default:
 		// The migration succeeds in spite of that, because all objects are migrated. The StorageState also says that old

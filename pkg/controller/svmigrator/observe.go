@@ -37,9 +37,11 @@ func (e *environment) decideCached(m *migrationv1alpha1.StorageVersionMigration)
 	return e.decideOn(m, e.caches.State(m.GroupResource()))
 }
 
-// decide decides from the caches. It returns Fail only if the StorageState on the API server confirms it.
+// decide decides from the caches. It returns Fail only if the StorageState on the API server confirms it, or if the
+// migration names no resource: no StorageState can have such a name.
 func (e *environment) decide(ctx context.Context, m *migrationv1alpha1.StorageVersionMigration) (Decision, error) {
-	if decision := e.decideCached(m); decision.Verdict != Fail {
+	decision := e.decideCached(m)
+	if decision.Verdict != Fail || decision.Reason == migrationv1alpha1.MigrationReasonInvalidResource {
 		return decision, nil
 	}
 	return e.decideLive(ctx, m)

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -40,6 +41,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
 
+	"sigs.k8s.io/svm-api/client/clientset/versioned"
 	"sigs.k8s.io/svm-api/client/clientset/versioned/fake"
 	"sigs.k8s.io/svm-api/client/informers/externalversions"
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -334,9 +336,9 @@ func TestDeniedObjectsInAnotherProcess(t *testing.T) {
 
 // TestPruningThatIsNotDone has the API server refuse to prune status.storedVersions with 409. If somebody wrote the
 // definition, the check has to be repeated. If a webhook denies it, the migration succeeds in spite of that. Without
-// the option nothing is pruned.
+// the option nothing is pruned. If the run is stopped meanwhile, nobody knows whether it was done.
 func TestPruningThatIsNotDone(t *testing.T) {
-	patches := 0
+	patches, stop := 0, context.CancelFunc(nil)
 	for message, want := range map[string]error{
 		"the object has been modified":                        controller.ErrOutdated,
 		`admission webhook "x" denied the request: no, never`: nil,
@@ -351,6 +353,11 @@ func TestPruningThatIsNotDone(t *testing.T) {
 				return
 			}
 			patches++
+			if stop != nil {
+				_, _ = io.Copy(io.Discard, r.Body) // From then on the server notices that the client goes.
+				stop()
+				<-r.Context().Done()
+			}
 			w.WriteHeader(http.StatusConflict)
 			_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Conflict","code":409,`+
 				`"message":%q}`, message)
@@ -362,10 +369,31 @@ func TestPruningThatIsNotDone(t *testing.T) {
 		if err := s.run(m).verifyAndPruneDefinition(ctx, s.env.observer.Observe(widgets)); !errors.Is(err, want) {
 			t.Errorf("%s: the error is %v, want %v", message, err, want)
 		}
+		said := len(s.env.events.(*record.FakeRecorder).Events)
+		var stopped context.Context
+		stopped, stop = context.WithCancel(ctx) // Somebody suspends the migration while the request is on its way.
+		err := s.run(m).verifyAndPruneDefinition(stopped, s.env.observer.Observe(widgets))
+		if stop = nil; !errors.Is(err, context.Canceled) || len(s.env.events.(*record.FakeRecorder).Events) > said {
+			t.Errorf("the run was stopped while it pruned, and the error is %v", err)
+		}
 		patches = 0
 		s.env.options.PruneStoredVersions = false
 		if err := s.run(m).verifyAndPruneDefinition(ctx, s.env.observer.Observe(widgets)); err != nil || patches > 0 {
 			t.Errorf("without pruning there were %d patches, and the error is %v", patches, err)
+		}
+	}
+}
+
+// TestMigrationOfNothing has a migration without a resource, or of a subresource, as definitions of other programs let
+// people create them. No StorageState can have its name, so none is read.
+func TestMigrationOfNothing(t *testing.T) {
+	for _, resource := range []string{"", "widgets/status"} {
+		m := made(func(m *migrationv1alpha1.StorageVersionMigration) { m.Spec.Resource.Resource = resource })
+		s, ctx := newStage(t, m)
+		s.env.client = versioned.NewForConfigOrDie(&rest.Config{Host: "127.0.0.1:1"}).MigrationV1alpha1()
+		d, err := s.env.decide(ctx, m)
+		if err != nil || d.Verdict != Fail || d.Reason != migrationv1alpha1.MigrationReasonInvalidResource {
+			t.Errorf("%q: the decision is %+v, and the error %v", resource, d, err)
 		}
 	}
 }

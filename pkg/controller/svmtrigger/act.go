@@ -19,6 +19,7 @@ package svmtrigger
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -114,12 +115,16 @@ func (c *Controller) storeState(
 	}
 }
 
-// newState returns a state with what people wrote on the one that was deleted, if this manager saw it.
+// newState returns a state with what people asked for on the one that was deleted, if this manager saw it. Marks of
+// other programs do not come back: one that prunes what its source lacks would delete the state again and again.
 func newState(in Input) *migrationv1alpha1.StorageState {
 	resource := in.Observation.Resource
 	state := &migrationv1alpha1.StorageState{ObjectMeta: metav1.ObjectMeta{Name: resource.String()}}
 	if deleted := in.DeletedState; deleted != nil {
-		state.Annotations, state.Labels, state.Spec = deleted.Annotations, deleted.Labels, deleted.Spec
+		state.Spec, state.Annotations = deleted.Spec, maps.Clone(deleted.Annotations)
+		maps.DeleteFunc(state.Annotations, func(key, _ string) bool {
+			return key != migrationv1alpha1.PausedAnnotation && key != migrationv1alpha1.RetryAnnotation
+		})
 	}
 	state.Spec.Resource = migrationv1alpha1.GroupResource{Group: resource.Group, Resource: resource.Resource}
 	return state

@@ -17,6 +17,7 @@ limitations under the License.
 package svmtrigger
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -134,9 +135,16 @@ func TestStateThatSomebodyDeletedComesBackPaused(t *testing.T) {
 	l := newLife(t)
 	l.decide()
 	l.in.State.Spec.Paused, l.in.State.Spec.SoakSeconds = true, ptr.To[int64](7)
+	asked := map[string]string{migrationv1alpha1.PausedAnnotation: "true"}
+	l.in.State.Annotations = map[string]string{"argocd.argoproj.io/tracking-id": "x"}
+	maps.Copy(l.in.State.Annotations, asked)
+	l.in.State.Labels = map[string]string{"applyset.kubernetes.io/part-of": "x"}
 	l.decide()
 	l.in.State = nil
 	l.decide()
+	if m := l.in.State.ObjectMeta; len(m.Labels) > 0 || !maps.Equal(m.Annotations, asked) {
+		t.Errorf("the new state has the labels %v and the annotations %v", m.Labels, m.Annotations)
+	}
 	if spec := l.in.State.Spec; !spec.Paused || ptr.Deref(spec.SoakSeconds, 0) != 7 {
 		t.Errorf("the new state has spec %+v", spec)
 	}

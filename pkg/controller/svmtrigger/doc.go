@@ -28,8 +28,8 @@ limitations under the License.
 //
 // It writes
 //
-//   - storagestates: create, for a resource that is served and has none; delete, when the definition of the
-//     resource was deleted;
+//   - storagestates: create, for a resource that is served or has a definition, and has none; delete, when the
+//     definition of the resource was deleted;
 //   - storagestates/status: update, with all that it knows;
 //   - storageversionmigrations: create, one for each attempt; delete, of unfinished ones for an epoch that is over, or
 //     whose definition was deleted, or whose state is gone while no server serves the resource, and of suspended ones

@@ -40,7 +40,7 @@ import (
 // +kubebuilder:printcolumn:name="Persisted-Hashes",type=string,priority=1,JSONPath=".status.persistedStorageVersionHashes",description="The hashes of the encodings in which objects may be stored."
 // +kubebuilder:printcolumn:name="Source",type=string,priority=1,JSONPath=".status.evidence.source",description="Where the evidence comes from."
 // +kubebuilder:printcolumn:name="Epoch",type=integer,priority=1,JSONPath=".status.epoch",description="Counts the times at which servers may have begun to write another encoding."
-// +kubebuilder:printcolumn:name="Migration",type=string,priority=1,JSONPath=".status.migration.name",description="The latest migration that the trigger created in the current epoch, or a later one that proved the state."
+// +kubebuilder:printcolumn:name="Migration",type=string,priority=1,JSONPath=".status.migration.name",description="The latest migration that the trigger created in the current epoch."
 // +kubebuilder:printcolumn:name="Failures",type=integer,priority=1,JSONPath=".status.backoff.failures",description="How many migrations failed in a row."
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=".status.conditions[?(@.type==\"SafeToRemoveOldVersions\")].message",description="Details about the reason."
 // +kubebuilder:validation:XValidation:optionalOldSelf=true,rule=`has(self.spec) || (oldSelf.hasValue() && (!has(oldSelf.value().spec) || !has(oldSelf.value().spec.resource) || !has(oldSelf.value().spec.resource.resource) || oldSelf.value().spec.resource.resource == ""))`,message="spec.resource is required: name the resource that this StorageState is about, for example group: apps, resource: deployments"
