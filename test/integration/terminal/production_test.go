@@ -52,6 +52,7 @@ const (
 // TestVerifyAsInProduction reads an etcd that wants certificates. A plugin of KMS v2, whose key was rotated, encrypts
 // Secrets and StorageStates, and new custom resources are stored as CBOR.
 func TestVerifyAsInProduction(t *testing.T) {
+	t.Parallel()
 	keys := startKeyService(t)
 	c := start(t, controlplane.Server{EncryptionConfig: keys.config}, controlplane.EtcdConfig{TLS: true})
 	c.InstallMigrationAPI(t)

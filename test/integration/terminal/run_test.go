@@ -48,6 +48,7 @@ import (
 // TestWithoutManager does by hand what a manager does: it asks whether a version may be dropped, migrates, is
 // interrupted, goes on, and asks again.
 func TestWithoutManager(t *testing.T) {
+	t.Parallel()
 	c := start(t, controlplane.Server{}, controlplane.EtcdConfig{})
 	t.Run("definitions are missing", func(t *testing.T) {
 		c.finds(t, notSafe, "", []string{"ERROR MigrationAPIMissing"})

@@ -43,6 +43,7 @@ const (
 
 // TestVerify counts secrets under two keys and custom resources in two versions, and compares with StorageStates.
 func TestVerify(t *testing.T) {
+	t.Parallel()
 	c := start(t, controlplane.Server{EncryptionConfig: samples.Encryption("team:1")}, controlplane.EtcdConfig{})
 	c.InstallMigrationAPI(t)
 	c.secrets(t, "old", oldSecrets)
