@@ -83,6 +83,7 @@ var contentChanges = map[string]string{
 
 // TestFence sends what a stolen identity could send, with permissions far beyond those of the manifests.
 func TestFence(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, everything)
 	c.apply(t, "static-pod")
 	c.createObjects(t)

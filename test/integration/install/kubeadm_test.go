@@ -56,6 +56,7 @@ certificatesDir: PKI
 
 // TestKubeadm runs the commands of docs/install.md with kubeadm itself, in a cluster that has its configuration.
 func TestKubeadm(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, controlplane.Server{AllowAll: true}) // kubeadm is an administrator
 	dir := t.TempDir()
 	config := filepath.Join(dir, "config.yaml")

@@ -53,6 +53,7 @@ var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
 // TestManager runs the manager with the flags, the identity and the permissions of the manifests: first to observe
 // only, then to migrate everything.
 func TestManager(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, withQuotas(t, everything))
 	_, err := c.StartControllerManager("", "--controllers=clusterrole-aggregation-controller,resourcequota-controller")
 	if err != nil {

@@ -55,6 +55,7 @@ const builtInHeader = `# Generated: go test ./test/integration/install -run Test
 
 // TestBuiltInRole compares the role with what kube-apiserver serves when all its APIs are on.
 func TestBuiltInRole(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, controlplane.StorageVersionAPI(controlplane.Server{
 		AllowAll:      true,
 		FeatureGates:  map[string]bool{"AllAlpha": true, "AllBeta": true},

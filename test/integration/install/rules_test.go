@@ -45,6 +45,7 @@ var (
 // TestStaticPod runs the manager as the static pod does: with its flags, as the user of its certificate. At first the
 // fence is not in force, and then rules change objects that are rewritten.
 func TestStaticPod(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, everything)
 	c.apply(t, "static-pod")
 	c.kubectl(t, "", "delete", "validatingadmissionpolicybinding", fence.Policy)
