@@ -24,7 +24,7 @@ RACE    ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 # Tests against real servers that run without the race detector, the longest first, so that they do not end alone. With
 # it, they take a quarter longer. All controllers run with it in the tests of the manager, of chaos and of the
 # conformance suite, the observer in its unit tests, and the control plane in the tests of the manager.
-PLAIN_INTEGRATION := $(addprefix ./test/integration/,svmigrator monitoring svmtrigger install observer \
+PLAIN_INTEGRATION := $(addprefix ./test/integration/,monitoring install svmigrator svmtrigger observer \
 	storageversiongc plugin) ./test/controlplane ./test/controlplane/cmd/controlplane ./test/integration/api
 # All others. Tests of upgrades, of chaos and of the conformance suite have targets of their own.
 WITH_TESTS         = go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}'
