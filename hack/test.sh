@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Runs what `make test` runs, ends after the first steps that fail, and tells at the end how long each took. What
-# tests left in the folder for temporary files is kept only if one failed.
+# tests with servers left in the folder for temporary files is kept only if one failed.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 STEPS="$(mktemp)"
 export STEPS
-# The name is short, because sockets are in it. Tests run as other users, too.
-TMPDIR="$(mktemp -d -t svm.XXXXXX)"
-export TMPDIR
-chmod 1777 "${TMPDIR}"
+# For temporary files of tests with servers: those that are killed leave some. The name is short, because sockets are in
+# it. Tests run as other users, too. All other tests have the same folder each time: Go takes results of tests that ask
+# for its name, as t.TempDir does, from its cache only then.
+temporary="$(mktemp -d -t svm.XXXXXX)"
+chmod 1777 "${temporary}"
 # Linkers, compilers and tests need less processor time if they collect less garbage.
 export GOGC="${GOGC:-400}"
 
@@ -18,9 +19,9 @@ finish() {
   cat "${STEPS}"
   rm -f "${STEPS}"
   if ((code == 0)); then
-    rm -rf "${TMPDIR}" || true
+    rm -rf "${temporary}" || true
   else
-    echo "temporary files are in ${TMPDIR}"
+    echo "temporary files of tests with servers are in ${temporary}"
   fi
   printf '%-24s %4d s, exit code %d\n' "make test" "${SECONDS}" "${code}"
 }
@@ -30,4 +31,4 @@ trap finish EXIT
 make --no-print-directory -j2 verify unit-raced test-binaries e2e-binaries unit-plain-and-simulation
 # Integration tests wait much of the time, so the conformance suite runs beside them, and chaos after the suite. All of
 # them run, also if some fail.
-make --no-print-directory -k -j3 integration-plain integration-raced e2e-quick chaos-in-short
+TMPDIR="${temporary}" make --no-print-directory -k -j3 integration-plain integration-raced e2e-quick chaos-in-short
