@@ -30,8 +30,6 @@ func TestMain(m *testing.M) {
 func TestMigrator(t *testing.T) {
 	framework.RunTogether(t, 7, []framework.Test{
 		{Name: "Lagging", Servers: 2, Run: testLagging},
-		{Name: "StuckMigrations", Servers: 1, Run: testStuckMigrations},
-		{Name: "Keys", Servers: 1, Run: testKeys},
 		{Name: "Admission", Servers: 1, Run: onOne(
 			part{"DeniedInManyWords", testDeniedInManyWords}, part{"Denied", testDenied},
 			part{"ConversionWebhook", testConversionWebhook}, part{"ChangedByAdmission", testChangedByAdmission},
@@ -50,20 +48,22 @@ func TestMigrator(t *testing.T) {
 			part{"LostFields", testLostFields}, part{"AddedDefaults", testAddedDefaults},
 			part{"SchemaThatGetsAField", testSchemaThatGetsAField}, part{"OthersWrite", testOthersWrite},
 		)},
-		{Name: "Killed", Servers: 1, Run: onHost(
-			part{"Manager", testManagerKilled}, part{"Each", testEachKilled}, part{"NetworkCut", testNetworkCut},
-		)},
+		{Name: "Keys", Servers: 1, Run: testKeys},
+		{Name: "WithoutCache", Servers: 1, Run: testWithoutCache},
 		{Name: "Answers", Servers: 1, Run: onHost(
 			part{"ServerPushesBack", testServerPushesBack}, part{"SuccessHeldBack", testSuccessHeldBack},
 			part{"DefinitionChangedBefore", testDefinitionChangedBefore},
 			part{"EndCannotBeWritten", testEndCannotBeWritten}, part{"StatusCannotBeWritten", testStatusCannotBeWritten},
 		)},
-		{Name: "SpaceInEtcd", Servers: 1, Run: testSpaceInEtcd},
-		{Name: "WithoutCache", Servers: 1, Run: testWithoutCache},
-		{Name: "BuiltIn", Servers: 1, Run: testBuiltIn},
+		{Name: "StuckMigrations", Servers: 1, Run: testStuckMigrations},
+		{Name: "Killed", Servers: 1, Run: onHost(
+			part{"Manager", testManagerKilled}, part{"Each", testEachKilled}, part{"NetworkCut", testNetworkCut},
+		)},
 		{Name: "Aggregated", Servers: 1, Run: onOne(
 			part{"Migrated", testAggregated}, part{"FullBehind", testFullBehind},
 		)},
+		{Name: "SpaceInEtcd", Servers: 1, Run: testSpaceInEtcd},
 		{Name: "Forbidden", Servers: 1, Run: testForbidden},
+		{Name: "BuiltIn", Servers: 1, Run: testBuiltIn},
 	})
 }
