@@ -83,11 +83,11 @@ func testSuspend(t *testing.T, c *cluster) {
 }
 
 // stopped wants that the API server receives no PATCH after the event. At the rate of this migration there would be
-// dozens.
+// twenty.
 func (s *scene) stopped(t *testing.T, event time.Time) {
 	t.Helper()
 	before := s.patches(t, time.Time{})
-	time.Sleep(10 * time.Second)
+	time.Sleep(5 * time.Second)
 	if late := s.patches(t, event); late > 0 {
 		t.Errorf("%d PATCH requests came before the event, %d after", before, late)
 	}
