@@ -163,9 +163,9 @@ func (c *cluster) awaitSVM(t *testing.T, args []string, code int, printed ...str
 
 // timesOut runs what svm runs, with a --timeout that is too short for what it waits for. On a busy machine the time may
 // have passed before the wait began. Then it gets more time.
-func (c *cluster) timesOut(t *testing.T, args ...string) ran {
+func (c *cluster) timesOut(t *testing.T, timeout time.Duration, args ...string) ran {
 	t.Helper()
-	for timeout := 12 * time.Second; ; timeout *= 3 {
+	for ; ; timeout *= 3 {
 		answer := c.svm(t, append(args, "--timeout="+timeout.String())...)
 		if timeout > soon || !strings.Contains(answer.err, "--timeout has passed") {
 			return answer.must(t, 3).tell(t, "timed out after "+timeout.String())

@@ -25,6 +25,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -59,7 +60,7 @@ func testMigrate(t *testing.T, c *cluster) {
 	if len(after.Items) != len(before.Items) {
 		t.Errorf("dry runs have created %d migrations", len(after.Items)-len(before.Items))
 	}
-	c.timesOut(t, "migrate", "events", "--wait").tell(t, "continue: events-")
+	c.timesOut(t, 4*time.Second, "migrate", "events", "--wait").tell(t, "continue: events-")
 }
 
 // testMisspelt creates a migration that fails in a later step.

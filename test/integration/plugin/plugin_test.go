@@ -218,7 +218,8 @@ func testSuspend(t *testing.T, c *cluster) {
 	c.awaitReason(t, "MigrationSuspended")
 	c.svm(t, "status", "widgets").must(t, 2, "suspended by a person", "kubectl svm resume widgets.example.com")
 	c.beginEpoch(t)
-	c.timesOut(t, "status", "widgets", "--watch").tell(t, "MigrationSuspended")
+	// Somebody who is not suspended in the new epoch would begin a migration meanwhile.
+	c.timesOut(t, 4*settle, "status", "widgets", "--watch").tell(t, "MigrationSuspended")
 	c.svm(t, "suspend", "widgets").must(t, 1).tell(t, "there is no migration to stop")
 	c.startManager(t, slowly)
 	c.svm(t, "resume", running.Name).must(t, 0, running.Name+" resumed")
