@@ -45,20 +45,35 @@ const (
 // takeTurn waits until fewer than most others have a turn, in all processes with the same folder for temporary files,
 // and returns how to end the turn. The turn of a process ends with it.
 func takeTurn(ctx context.Context, most int) (release func(), err error) {
-	return awaitOneOf(ctx, "turn", most)
-}
-
-// awaitCalm waits until the processors have little to do, or a seat is free. It returns how to leave the seat. One
-// control plane waits at a time, so that the next one notices what this one adds.
-func awaitCalm(ctx context.Context) (leave func(), err error) {
-	next, err := awaitOneOf(ctx, "next", 1)
+	leaveLine, err := lineUp(ctx, "turns")
 	if err != nil {
 		return nil, err
 	}
-	defer next()
+	defer leaveLine()
+	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(context.Context) (bool, error) {
+		release, err = lockOneOf("turn", most)
+		return release != nil, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("waiting for others that start an API server: %w", err)
+	}
+	return release, nil
+}
+
+// awaitCalm waits until the processors have little to do, or a seat is free. It returns how to leave the seat.
+func awaitCalm(ctx context.Context) (leave func(), err error) { return awaitSeat(ctx, countSeats) }
+
+// awaitSeat is awaitCalm with as many seats as count says. Only the first one of the line looks, so that the next one
+// notices what this one adds.
+func awaitSeat(ctx context.Context, count func() (int, error)) (leave func(), err error) {
+	leaveLine, err := lineUp(ctx, "seats")
+	if err != nil {
+		return nil, err
+	}
+	defer leaveLine()
 	var samples []int
 	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(context.Context) (bool, error) {
-		most, err := countSeats()
+		most, err := count()
 		if err != nil {
 			return false, err
 		}
@@ -81,10 +96,15 @@ func awaitCalm(ctx context.Context) (leave func(), err error) {
 // countSeats returns how many control planes of tests may start now, however busy the machine is.
 func countSeats() (int, error) {
 	available, err := kernelSays("/proc/meminfo", "MemAvailable:")
+	return seatsWith(available), err
+}
+
+// seatsWith returns how many there are with so many KiB of memory.
+func seatsWith(available int) int {
 	if available < minMemory {
-		return runtime.NumCPU(), err
+		return runtime.NumCPU()
 	}
-	return seats * runtime.NumCPU(), err
+	return seats * runtime.NumCPU()
 }
 
 // isCalm tells whether the last samples are low.
@@ -100,21 +120,40 @@ func isCalm(samples []int) bool {
 	return sum <= crowdSamples*crowd*runtime.NumCPU()
 }
 
-func awaitOneOf(ctx context.Context, name string, n int) (unlock func(), err error) {
-	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(context.Context) (bool, error) {
-		unlock, err = lockOneOf(name, n)
-		return unlock != nil, err
-	})
+// lineUp waits until it is the turn of whoever calls it, in the order in which they came, and returns how to leave the
+// line. Linux gives a lock to those that wait for it in their order, and takes it from a process that ends.
+func lineUp(ctx context.Context, name string) (leave func(), err error) {
+	file, err := openForAll(lockFile(name))
 	if err != nil {
-		return nil, fmt.Errorf("waiting for others that start an API server: %w", err)
+		return nil, err
 	}
-	return unlock, nil
+	locked := make(chan error)
+	go func() {
+		err := unix.Flock(int(file.Fd()), unix.LOCK_EX)
+		for errors.Is(err, unix.EINTR) {
+			err = unix.Flock(int(file.Fd()), unix.LOCK_EX)
+		}
+		select {
+		case locked <- err:
+		case <-ctx.Done(): // Nobody waits for it any more.
+			_ = file.Close()
+		}
+	}()
+	select {
+	case err = <-locked:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("waiting for others that want to start an API server: %w", ctx.Err())
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("locking %s: %w", file.Name(), err), file.Close())
+	}
+	return func() { _ = file.Close() }, nil
 }
 
 // lockOneOf locks one of n files that nobody else has locked. Without one it returns nil.
 func lockOneOf(name string, n int) (unlock func(), err error) {
 	for i := range n {
-		file, err := openForAll(filepath.Join(os.TempDir(), fmt.Sprintf("svm-controlplane-%s-%d", name, i)))
+		file, err := openForAll(lockFile(fmt.Sprintf("%s-%d", name, i)))
 		if err != nil {
 			return nil, err
 		}
@@ -125,6 +164,8 @@ func lockOneOf(name string, n int) (unlock func(), err error) {
 	}
 	return nil, nil
 }
+
+func lockFile(name string) string { return filepath.Join(os.TempDir(), "svm-controlplane-"+name) }
 
 // openForAll opens a file that any user may lock. It creates the file only if it is missing: Linux lets nobody, not
 // even root, open the file of another user with O_CREAT in a folder such as /tmp.

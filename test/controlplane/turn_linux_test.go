@@ -18,8 +18,12 @@ package controlplane
 
 import (
 	"context"
+	"errors"
+	"os"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -73,32 +77,100 @@ func TestCalm(t *testing.T) {
 
 func TestSeats(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	most, err := countSeats()
-	if err != nil || most < runtime.NumCPU() {
-		t.Fatalf("there are %d seats: %v", most, err)
-	}
-	all := make([]func(), most)
-	for i := range all {
-		leave, err := awaitCalm(t.Context())
+	const most = 3
+	for range most {
+		leave, err := awaitSeat(t.Context(), func() (int, error) { return most, nil })
 		if err != nil {
 			t.Fatal(err)
 		}
-		all[i] = leave
+		defer leave()
 	}
 	// Whoever waited for a calm machine instead of taking a free seat has left a seat free.
-	if unlock, err := lockOneOf("seat", len(all)); err != nil || unlock != nil {
+	if unlock, err := lockOneOf("seat", most); err != nil || unlock != nil {
 		t.Errorf("there is one more seat, error %v", err)
 	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := awaitCalm(ended); err == nil {
-		t.Error("a start that was given up waited for a seat without an error")
+	if got, want := seatsWith(minMemory-1), runtime.NumCPU(); got != want {
+		t.Errorf("there are %d seats with too little memory, want %d", got, want)
 	}
-	all[0]()
-	leave, err := awaitCalm(ended)
+	if got, want := seatsWith(minMemory), seats*runtime.NumCPU(); got != want {
+		t.Errorf("there are %d seats, want %d", got, want)
+	}
+	total, err := kernelSays("/proc/meminfo", "MemTotal:")
 	if err != nil {
-		t.Errorf("a seat that somebody left is not free: %v", err)
-	} else {
-		leave()
+		t.Fatal(err)
 	}
+	available, err := kernelSays("/proc/meminfo", "MemAvailable:")
+	if err != nil || available < 1 || available > total {
+		t.Errorf("%d KiB of %d are available, error %v", available, total, err)
+	}
+}
+
+// TestSeatsInOrder has one seat, for which others wait when they come, however calm the machine is.
+func TestSeatsInOrder(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	one := func() (int, error) { return 1, nil }
+	leave, err := awaitSeat(t.Context(), one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const waiting, impatient = 5, 2
+	ended, giveUp := context.WithCancel(t.Context())
+	defer giveUp()
+	seated, gaveUp := make(chan int), make(chan error)
+	before := countLocks(t)
+	for i := range waiting {
+		go func() {
+			ctx := t.Context()
+			if i == impatient {
+				ctx = ended
+			}
+			leave, err := awaitSeat(ctx, one)
+			if err != nil {
+				gaveUp <- err
+				return
+			}
+			seated <- i
+			leave()
+		}()
+		for began := time.Now(); countLocks(t) < before+i+1; time.Sleep(pollInterval / 10) {
+			if time.Since(began) > time.Minute {
+				t.Fatalf("number %d has not lined up", i)
+			}
+		}
+	}
+	giveUp()
+	if err := <-gaveUp; !errors.Is(err, context.Canceled) {
+		t.Errorf("a start that was given up ended with %v", err)
+	}
+	leave()
+	for i := range waiting {
+		if i == impatient {
+			continue
+		}
+		select {
+		case got := <-seated:
+			if got != i {
+				t.Errorf("number %d has the seat, want %d", got, i)
+			}
+		case err := <-gaveUp:
+			t.Fatal(err)
+		}
+	}
+}
+
+// countLocks counts the locks on files that this process has or waits for.
+func countLocks(t *testing.T) (n int) {
+	t.Helper()
+	locks, err := os.ReadFile("/proc/locks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(locks)) {
+		fields := strings.Fields(line)
+		at := slices.Index(fields, "FLOCK") + 3 // "1: -> FLOCK ADVISORY WRITE 4711 fe:00:42 0 EOF"
+		if at > 2 && at < len(fields) && fields[at] == strconv.Itoa(os.Getpid()) {
+			n++
+		}
+	}
+	return n
 }
