@@ -146,6 +146,41 @@ func (c *cluster) everythingKnown(t *testing.T) {
 	})
 }
 
+// holder returns which process holds the Lease of the second server.
+func (c *cluster) holder(t *testing.T) (incarnation string) {
+	t.Helper()
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		lease, err := c.Kube.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, c.second.Identity(),
+			metav1.GetOptions{})
+		if err == nil {
+			incarnation = *lease.Spec.HolderIdentity
+		}
+		return err
+	})
+	return incarnation
+}
+
+// isMet waits until another process holds the Lease of the second server than before, and the manager has read what
+// that one writes.
+func (c *cluster) isMet(t *testing.T, before string) {
+	t.Helper()
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		holder := c.holder(t)
+		if holder == before {
+			return fmt.Errorf("%s still holds the Lease", holder)
+		}
+		state, err := c.States().Get(ctx, "secrets", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if evidence := state.Status.Evidence; evidence == nil || !slices.ContainsFunc(evidence.Servers,
+			func(known v1alpha1.ServerEvidence) bool { return known.Incarnation == holder }) {
+			return fmt.Errorf("the state of secrets does not know %s: %+v", holder, evidence)
+		}
+		return nil
+	})
+}
+
 // flip makes v2 the version that is stored, when what was stored before is known.
 func (c *cluster) flip(t *testing.T, r resource) {
 	t.Helper()
