@@ -108,13 +108,17 @@ func (e *evaluation) findMigrations() {
 	if e.nothingDue() || e.proof != nil {
 		return
 	}
+	name := e.attemptName()
 	for _, m := range e.in.Migrations {
 		if e.blocksNewMigration(m) && (e.underWay == nil || !m.Spec.Suspend) {
 			e.underWay = m
 		}
+		if m.Name == name && e.ofEpoch(m.Spec.Target) {
+			e.present = m
+		}
 	}
-	if e.present = e.attempt(e.attemptName()); e.present == nil {
-		e.present = e.uncounted()
+	if e.present != nil && !e.present.Finished() && e.underWay == nil {
+		e.underWay = e.present // It is being deleted, or nobody runs it. Its name is free when it is gone.
 	}
 	if m, ref := e.present, e.next.Migration; m != nil && (ref == nil || ref.UID != m.UID) {
 		e.next.Migration = &migrationv1alpha1.MigrationReference{Name: m.Name, UID: m.UID}
@@ -130,33 +134,6 @@ func (e *evaluation) blocksNewMigration(m *migrationv1alpha1.StorageVersionMigra
 	// suspended migration of the trigger blocks in any epoch.
 	bound := m.EpochTarget()
 	return bound == nil && e.agreed || e.ofEpoch(bound) || m.Spec.Suspend && m.HasEpoch()
-}
-
-// attempt returns the attempt of that name, nil if there is none.
-func (e *evaluation) attempt(name string) *migrationv1alpha1.StorageVersionMigration {
-	for _, m := range e.in.Migrations {
-		if m.Name == name && e.ofEpoch(m.Spec.Target) {
-			return m
-		}
-	}
-	return nil
-}
-
-// uncounted returns the recorded attempt if it has ended and is not counted, although the present attempt has another
-// name by now: it was the substitute of one that is gone. Once the resource is migrated, the recorded attempt may have
-// ended before the proof, and does not count.
-func (e *evaluation) uncounted() *migrationv1alpha1.StorageVersionMigration {
-	recorded, backoff := e.next.Migration, e.next.Backoff
-	if recorded == nil || e.next.Migrated() || backoff != nil && backoff.LastFailedMigration != nil &&
-		backoff.LastFailedMigration.UID == recorded.UID {
-		return nil
-	}
-	for _, m := range e.in.Migrations {
-		if m.UID == recorded.UID && m.Finished() && e.ofEpoch(m.Spec.Target) {
-			return m
-		}
-	}
-	return nil
 }
 
 // countFailure counts the present attempt if it ended without a proof, and says when the next one is due. It counts
@@ -251,15 +228,7 @@ func (e *evaluation) attemptName() string {
 	if e.next.Migrated() {
 		attempt += fmt.Sprintf("/cleaning/%d", e.cleaningDueSince())
 	}
-	for {
-		name := fmt.Sprintf("%s-%010x", resource, hashString(attempt)&0xffffffffff)
-		m := e.attempt(name)
-		if m == nil || m.Finished() || e.blocksNewMigration(m) {
-			return name
-		}
-		// Nobody runs it. For example, it is being deleted, and a finalizer may keep it for ever. It needs a substitute.
-		attempt += "/" + string(m.UID)
-	}
+	return fmt.Sprintf("%s-%010x", resource, hashString(attempt)&0xffffffffff)
 }
 
 // servedVersion returns the version to send requests to: that of the target where it is served, so that the API

@@ -22,7 +22,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -93,45 +92,22 @@ func TestMigrationThatSomebodyDeletedIsMadeAnew(t *testing.T) {
 	}
 }
 
-// TestAttemptThatNobodyRuns has one that a finalizer keeps while it is being deleted, and one of which somebody wrote
-// that it began in another epoch.
-func TestAttemptThatNobodyRuns(t *testing.T) {
-	l := newLife(t)
-	l.decide()
-	l.after(time.Minute)
-	kept := l.migration()
-	kept.DeletionTimestamp = &metav1.Time{Time: l.in.Now}
-	l.decide()
-	second := l.in.Migrations[1]
-	l.begins(second)
-	second.Status.Target = second.Status.Target.DeepCopy()
-	*second.Status.Target.Epoch = 7
-	l.decide()
-	if len(sets.New(l.created...)) != 3 {
-		t.Errorf("created %q, want three attempts with names of their own", l.created)
-	}
-	l.ends(l.in.Migrations[2], migrationv1alpha1.MigrationFailed, migrationv1alpha1.MigrationReasonObjectsDenied)
-	l.after(time.Second)
-	l.after(periods.MinBackoff)
-	if len(sets.New(l.created...)) != 4 || l.in.State.Status.Backoff.Failures != 1 {
-		t.Errorf("created %q, backoff %+v", l.created, l.in.State.Status.Backoff)
-	}
-}
-
-// TestSubstituteThatFails has a finalizer let go of an attempt while its substitute runs.
-func TestSubstituteThatFails(t *testing.T) {
+// TestAttemptThatAFinalizerKeeps holds up the next one until it is gone.
+func TestAttemptThatAFinalizerKeeps(t *testing.T) {
 	l := newLife(t)
 	l.decide()
 	l.after(time.Minute)
 	l.migration().DeletionTimestamp = &metav1.Time{Time: l.in.Now}
-	l.decide()
-	l.in.Migrations = l.in.Migrations[1:]
+	l.after(time.Hour)
+	if len(l.created) != 1 {
+		t.Errorf("created %q", l.created)
+	}
+	l.reasons(migrationv1alpha1.StateReasonServersAgree, migrationv1alpha1.StateReasonMigrationQueued,
+		migrationv1alpha1.StateReasonMigrationQueued)
+	l.in.Migrations = nil
 	l.after(time.Second)
-	l.ends(l.migration(), migrationv1alpha1.MigrationFailed, migrationv1alpha1.MigrationReasonInvalidResource)
-	l.after(time.Second)
-	l.after(24 * time.Hour)
-	if len(l.created) != 2 || l.in.State.Status.Backoff == nil || l.in.State.Status.Backoff.Failures != 1 {
-		t.Errorf("created %q, backoff %+v", l.created, l.in.State.Status.Backoff)
+	if len(l.created) != 2 {
+		t.Errorf("created %q when the first one was gone", l.created)
 	}
 }
 
