@@ -65,7 +65,7 @@ var Mutants = []Mutant{
 	{
 		Name: "prunes storedVersions although objects are denied", Promise: "P1",
 		File: "pkg/controller/svmigrator/finish.go",
-		Old:  "if err == nil && !hasDenied(m) {", New: "if err == nil {",
+		Old:  "if err == nil && left == 0 {", New: "if err == nil {",
 		Seed: 30, Faults: []string{"deny objects"},
 	},
 	{

@@ -143,7 +143,7 @@ func objectsDenied(status *migrationv1alpha1.StorageVersionMigrationStatus) Deci
 		"%d of %d objects were not rewritten: the API server or the manager denied it, or every try failed. All other "+
 			"objects are done. status.deniedObjects names up to %d denied objects, each with the reason. Fix the objects, or "+
 			"the webhook or policy that denies them, then retry.%s",
-		status.Progress.Denied, status.Progress.Processed, migrationv1alpha1.MaxDeniedObjects, example)
+		objectsLeft(status), status.Progress.Processed, migrationv1alpha1.MaxDeniedObjects, example)
 }
 
 // Reasons of events on StorageVersionMigrations. docs/operations.md explains them.

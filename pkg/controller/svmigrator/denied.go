@@ -50,16 +50,11 @@ func (r *migrationRun) earlierWithDenied(
 	return last
 }
 
-// hasDenied reports whether objects of the migration were denied.
-func hasDenied(m *migrationv1alpha1.StorageVersionMigration) bool {
-	return m.Status.Progress != nil && m.Status.Progress.Denied > 0
-}
-
 // triedAll reports whether a migration has tried all objects, and failed only because some of them were denied.
 func triedAll(m *migrationv1alpha1.StorageVersionMigration) bool {
 	failed := m.Status.Condition(migrationv1alpha1.MigrationFailed)
-	return m.IsConditionTrue(migrationv1alpha1.MigrationFailed) && m.Status.SweepCompletionTime != nil && hasDenied(m) &&
-		failed.Reason == migrationv1alpha1.MigrationReasonObjectsDenied
+	return m.IsConditionTrue(migrationv1alpha1.MigrationFailed) && m.Status.SweepCompletionTime != nil &&
+		objectsLeft(&m.Status) > 0 && failed.Reason == migrationv1alpha1.MigrationReasonObjectsDenied
 }
 
 // positionAfter returns where a migration begins that follows one with denied objects.
@@ -73,7 +68,7 @@ func positionAfter(before *migrationv1alpha1.StorageVersionMigration) sweep.Posi
 
 // allDenied returns the objects that were denied, or nil if the status does not name all of them.
 func allDenied(m *migrationv1alpha1.StorageVersionMigration) []migrationv1alpha1.DeniedObject {
-	if m.Status.Progress.Denied > int64(len(m.Status.DeniedObjects)) {
+	if objectsLeft(&m.Status) > int64(len(m.Status.DeniedObjects)) {
 		return nil
 	}
 	return m.Status.DeniedObjects

@@ -98,6 +98,7 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 		return fmt.Errorf("an API server may have crashed and started again just before it was read. The migration can "+
 			"end after %s, when etcd has shown that it did not", from.UTC().Format(time.RFC3339))
 	}
+	left := objectsLeft(&m.Status)
 	switch r.served.Class {
 	case storageversion.Custom:
 		err := r.env.everyServerFollows(ctx, &observation, m.Status.Target.StorageVersionHash)
@@ -106,7 +107,7 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 				"%v, so it may have stored objects in another encoding than %s. "+restarts,
 				err, versionOfTarget(m.Status.Target))))
 		}
-		if err == nil && !hasDenied(m) {
+		if err == nil && left == 0 {
 			err = r.verifyAndPruneDefinition(ctx, observation)
 		}
 		if err != nil {
@@ -120,7 +121,7 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 	// A migration with denied objects passes the checks of a success before it fails. So it shows that all other objects
 	// are stored in the target encoding, and the next migration of the epoch tries only the denied ones. The definition
 	// was not checked, because nothing is pruned.
-	if hasDenied(m) {
+	if left > 0 {
 		return r.end(ctx, failed(objectsDenied(&m.Status)))
 	}
 	return r.end(ctx, succeeded(m.Status.Target))

@@ -32,6 +32,7 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -104,6 +105,36 @@ func TestAggregatedServerIsReadAtTheEnd(t *testing.T) {
 				t.Errorf("the conditions are %+v", r.status.stored.Status.Conditions)
 			}
 		})
+	}
+}
+
+// TestSuccessNeedsEveryObject ends migrations that have gone through all objects. In one of them an object has an
+// outcome that this release does not know. If another process goes on with it, the object counts as denied.
+func TestSuccessNeedsEveryObject(t *testing.T) {
+	for name, test := range map[string]struct {
+		rewritten, left int64
+		want            migrationv1alpha1.MigrationConditionType
+	}{
+		"each is migrated or gone": {rewritten: 6, want: migrationv1alpha1.MigrationSucceeded},
+		"an outcome is unknown":    {rewritten: 5, left: 1, want: migrationv1alpha1.MigrationFailed},
+	} {
+		m := made(func(m *migrationv1alpha1.StorageVersionMigration) {
+			m.Status = migrationv1alpha1.StorageVersionMigrationStatus{
+				StartTime: new(metav1.NewTime(noon)), SweepCompletionTime: new(metav1.NewTime(noon)),
+				Target: &migrationv1alpha1.MigrationTarget{StorageVersionHash: v2, EncodingVersion: "example.com/v2"},
+				Progress: &migrationv1alpha1.MigrationProgress{
+					Processed: 9, Rewritten: test.rewritten, AlreadyCurrent: 1, WrittenByOthers: 1, Gone: 1,
+				},
+			}
+		})
+		s, ctx := newStage(t, m)
+		r := s.run(m)
+		if err := r.tryFinish(ctx); err != nil || !r.status.stored.IsConditionTrue(test.want) {
+			t.Errorf("%s: the error is %v, the conditions are %+v", name, err, r.status.stored.Status.Conditions)
+		}
+		if p := positionOf(&m.Status); p.Counts[sweep.Denied] != test.left || p.Counts.Processed() != 9 {
+			t.Errorf("%s: it goes on with %v", name, p.Counts)
+		}
 	}
 }
 

@@ -43,6 +43,23 @@ func counters(p *migrationv1alpha1.MigrationProgress) map[sweep.Outcome]*int64 {
 	}
 }
 
+// countsOf returns the counts of a progress. Objects whose outcome has no counter here count as denied.
+func countsOf(p *migrationv1alpha1.MigrationProgress) (counts sweep.Counts) {
+	for outcome, count := range counters(p) {
+		counts[outcome] = *count
+	}
+	counts[sweep.Denied] += max(0, p.Processed-counts.Processed())
+	return counts
+}
+
+// objectsLeft is how many objects of a migration have an outcome, and are neither migrated nor gone.
+func objectsLeft(status *migrationv1alpha1.StorageVersionMigrationStatus) int64 {
+	if status.Progress == nil {
+		return 0
+	}
+	return countsOf(status.Progress).Left()
+}
+
 // positionOf returns the position at which a migration was interrupted.
 func positionOf(status *migrationv1alpha1.StorageVersionMigrationStatus) sweep.Position {
 	p := status.Progress
@@ -55,10 +72,7 @@ func positionOf(status *migrationv1alpha1.StorageVersionMigrationStatus) sweep.P
 		return position
 	}
 	position.Token, position.Retried = p.ContinueToken, p.Retried
-	for outcome, count := range counters(p) {
-		position.Counts[outcome] = *count
-	}
-	position.Denied = status.DeniedObjects
+	position.Counts, position.Denied = countsOf(p), status.DeniedObjects
 	for _, counted := range status.ManagedFieldsVersions {
 		if position.Versions == nil {
 			position.Versions = map[string]int64{}

@@ -124,7 +124,7 @@ func (r *migrationRun) prepareTask(ctx context.Context, decision Decision) {
 	before := r.earlierWithDenied(decision.Target)
 	if before != nil && (!m.Begun() || m.Status.Progress == nil) {
 		klog.FromContext(ctx).Info("Rewriting what an earlier migration could not rewrite",
-			"earlier", before.Name, "objects", before.Status.Progress.Denied)
+			"earlier", before.Name, "objects", objectsLeft(&before.Status))
 		position, only = positionAfter(before), allDenied(before)
 	}
 	r.task = rewrite.NewTask(r.served.Class, position)
@@ -208,7 +208,7 @@ func (r *migrationRun) ObjectDone(result rewrite.Result) {
 	if result.Outcome == sweep.Rewritten || result.Outcome == sweep.WrittenByOthers && result.Object.Tries > 0 {
 		r.env.space.rewritten(r.resource)
 	}
-	if result.Outcome != sweep.Denied {
+	if result.Outcome.Migrated() || result.Outcome == sweep.Gone {
 		migratedObjects.WithLabelValues(r.resource.String()).Inc()
 	}
 	if !result.Final || result.Outcome != sweep.Denied {

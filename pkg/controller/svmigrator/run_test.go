@@ -296,7 +296,7 @@ func TestDeniedObjectsInAnotherProcess(t *testing.T) {
 			m.Name, m.UID = "before", "before"
 			m.Status = migrationv1alpha1.StorageVersionMigrationStatus{
 				Target: boundTo(epoch), SweepCompletionTime: new(metav1.NewTime(noon)), DeniedObjects: denied,
-				Progress: &migrationv1alpha1.MigrationProgress{Processed: 9, Denied: 1},
+				Progress: &migrationv1alpha1.MigrationProgress{Processed: 9, Rewritten: 8, Denied: 1},
 			}
 			failed(objectsDenied(&m.Status))(&m.Status, noon)
 		})

@@ -68,9 +68,9 @@ func (o *Options) dryRun(ctx context.Context, resources []schema.GroupResource) 
 			return err
 		}
 		counts := rehearsal.position.Counts
-		refused = refused || counts[sweep.Denied] > 0
+		refused = refused || counts.Left() > 0
 		o.tell(gr, fmt.Sprintf("the API server would accept %d of %d rewrites",
-			counts.Processed()-counts[sweep.Denied], counts.Processed()))
+			counts.Processed()-counts.Left(), counts.Processed()))
 		o.printDenied(rehearsal.position.Denied)
 		if timedOut {
 			return cli.Timeout("--timeout has passed before all objects of %s were tried", gr)

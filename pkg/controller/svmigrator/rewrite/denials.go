@@ -61,7 +61,7 @@ func (r *sweepRunner) checkCommonDenials(a tryResult) error {
 	default:
 		return nil
 	}
-	if row.add(a) && !r.othersStored() {
+	if row.add(a) && !r.othersMigrated() {
 		return row.permanentError(fmt.Sprintf(", so only %d were tried", row.objects))
 	}
 	return nil
@@ -71,7 +71,7 @@ func (r *sweepRunner) checkCommonDenials(a tryResult) error {
 func (r *sweepRunner) checkAllDenied() error {
 	denied := int(r.sweep.Progress().Counts[sweep.Denied])
 	for _, row := range []commonDenials{r.deniedForChange, r.deniedForPermission} {
-		if denied > 0 && row.objects >= denied && !r.othersStored() {
+		if denied > 0 && row.objects >= denied && !r.othersMigrated() {
 			return row.permanentError("")
 		}
 	}
@@ -89,15 +89,12 @@ func (d *commonDenials) permanentError(tried string) error {
 		"The API server refuses to rewrite any object%s: %s%s", tried, d.last, d.last.remedy())}
 }
 
-// othersStored reports whether other objects are known to be stored in the target encoding. Then what concerns an
+// othersMigrated reports whether other objects are known to be stored in the target encoding. Then what concerns an
 // object does not concern all of them.
-func (r *sweepRunner) othersStored() bool { return r.stored() > 0 || r.task.Only != nil }
+func (r *sweepRunner) othersMigrated() bool { return r.migrated() > 0 || r.task.Only != nil }
 
-// stored is how many objects are known to be stored in the target encoding.
-func (r *sweepRunner) stored() int64 {
-	counts := r.sweep.Progress().Counts
-	return counts[sweep.Rewritten] + counts[sweep.AlreadyCurrent] + counts[sweep.WrittenByOthers]
-}
+// migrated is how many objects are known to be stored in the target encoding.
+func (r *sweepRunner) migrated() int64 { return r.sweep.Progress().Counts.Migrated() }
 
 // givesUpOn reports whether the API server has failed on the object for so long that other objects must not wait for it
 // any longer.
@@ -106,6 +103,6 @@ func (r *sweepRunner) givesUpOn(object *sweep.Object, now time.Time) bool {
 	if object.Failures < giveUpFailures || failing < giveUpTime {
 		return false
 	}
-	fewLeft := r.sweep.UnfinishedInChunk() <= giveUpMost && r.sweep.StoredInChunk() > 0
+	fewLeft := r.sweep.UnfinishedInChunk() <= giveUpMost && r.sweep.AcceptedInChunk() > 0
 	return fewLeft || r.impatient || failing >= outageAtMost
 }

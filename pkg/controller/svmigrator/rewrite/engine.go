@@ -226,11 +226,11 @@ func listNamed(denied []migrationv1alpha1.DeniedObject) func(context.Context, st
 
 // mergeRetried moves objects that were denied in the first sweep to their outcomes in the second one. If the second
 // sweep listed all objects again, its counts include objects that have outcomes already. So mergeRetried moves only as
-// many objects as are not denied any more, and WrittenByOthers comes last: to the second sweep, what the first one has
+// many objects as are not left any more, and WrittenByOthers comes last: to the second sweep, what the first one has
 // rewritten looks like that.
 func mergeRetried(first, second sweep.Counts) sweep.Counts {
 	merged := first
-	left := max(0, first[sweep.Denied]-second[sweep.Denied])
+	left := max(0, first[sweep.Denied]-second.Left())
 	merged[sweep.Denied] -= left
 	for _, outcome := range []sweep.Outcome{sweep.Rewritten, sweep.Gone, sweep.WrittenByOthers} {
 		n := min(left, second[outcome])

@@ -39,6 +39,10 @@ func TestMergeRetried(t *testing.T) {
 			second: sweep.Counts{sweep.Rewritten: 3, sweep.AlreadyCurrent: 200, sweep.Denied: 1},
 			want:   sweep.Counts{sweep.Rewritten: 13, sweep.AlreadyCurrent: 1, sweep.Denied: 1},
 		},
+		"an outcome is unknown": {
+			second: sweep.Counts{sweep.NoOutcome: 1, sweep.Rewritten: 4},
+			want:   sweep.Counts{sweep.Rewritten: 14, sweep.Denied: 1},
+		},
 		"none of them is there any more": {
 			second: sweep.Counts{},
 			want:   sweep.Counts{sweep.Rewritten: 10, sweep.AlreadyCurrent: 5},

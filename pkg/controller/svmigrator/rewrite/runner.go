@@ -41,10 +41,10 @@ const (
 	maxDoublings = 10
 
 	// The runner gives up on an object if the API server failed on it, or did not answer in time, at least giveUpFailures
-	// times and for giveUpTime, and if at most giveUpMost objects of the chunk are left and others are stored. Then the
-	// object counts as denied, and is tried once more when all others are done. If more objects are left, there may be an
-	// outage, for example of a webhook. Then the runner waits, but not longer than outageAtMost, because the next chunks
-	// wait too.
+	// times and for giveUpTime, and if at most giveUpMost objects of the chunk are unfinished and it accepted others. Then
+	// the object counts as denied, and is tried once more when all others are done. If more are unfinished, there may be
+	// an outage, for example of a webhook. Then the runner waits, but not longer than outageAtMost, because the next
+	// chunks wait too.
 	giveUpFailures = 3
 	giveUpTime     = 2 * time.Minute
 	giveUpMost     = 10
@@ -286,8 +286,8 @@ func (r *sweepRunner) handleTry(ctx context.Context, a tryResult) error {
 		return r.handleFailure(ctx, a, now)
 	}
 	if r.mayBeUnready(a, now) {
-		if next := r.retry(ctx, a, now); r.stored() == 0 && next.After(r.heldUntil) {
-			// Until one object is stored, the server gives all objects this answer. So none is sent before this retry.
+		if next := r.retry(ctx, a, now); r.migrated() == 0 && next.After(r.heldUntil) {
+			// Until one object is migrated, the server gives all objects this answer. So none is sent before this retry.
 			r.heldUntil = next
 		}
 		return nil

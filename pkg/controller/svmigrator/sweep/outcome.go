@@ -45,6 +45,12 @@ var outcomeNames = [outcomeCount]string{
 // Outcomes are all outcomes that an object can have.
 var Outcomes = []Outcome{Rewritten, AlreadyCurrent, WrittenByOthers, Gone, Denied}
 
+// Migrated reports whether an object with this outcome is known to be stored in the target encoding. An outcome that
+// somebody adds is not, so a migration with such objects does not succeed.
+func (o Outcome) Migrated() bool {
+	return o == Rewritten || o == AlreadyCurrent || o == WrittenByOthers
+}
+
 // String returns the name of the outcome, as metrics and logs show it.
 func (o Outcome) String() string { return outcomeNames[o] }
 
@@ -52,10 +58,22 @@ func (o Outcome) String() string { return outcomeNames[o] }
 type Counts [outcomeCount]int64
 
 // Processed is how many objects have an outcome.
-func (c Counts) Processed() int64 {
-	var processed int64
-	for _, outcome := range Outcomes {
-		processed += c[outcome]
+func (c Counts) Processed() (objects int64) {
+	for _, count := range c {
+		objects += count
 	}
-	return processed
+	return objects
 }
+
+// Migrated is how many objects are known to be stored in the target encoding.
+func (c Counts) Migrated() (objects int64) {
+	for outcome, count := range c {
+		if Outcome(outcome).Migrated() {
+			objects += count
+		}
+	}
+	return objects
+}
+
+// Left is how many objects keep a migration from success, because they are neither migrated nor gone.
+func (c Counts) Left() int64 { return c.Processed() - c.Migrated() - c[Gone] }

@@ -280,8 +280,9 @@ func (s *Sweep) Listing() bool { return s.listing }
 // Failing is how many objects have failed, and have no outcome yet.
 func (s *Sweep) Failing() int { return s.current.failing }
 
-// StoredInChunk is how many objects of the current chunk are known to be stored in the target encoding.
-func (s *Sweep) StoredInChunk() int64 {
+// AcceptedInChunk is how many objects of the current chunk the API server has accepted a rewrite of. Those that others
+// wrote are migrated too, but do not show that it accepts any.
+func (s *Sweep) AcceptedInChunk() int64 {
 	return s.current.counts[Rewritten] + s.current.counts[AlreadyCurrent]
 }
 

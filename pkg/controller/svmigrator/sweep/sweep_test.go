@@ -372,6 +372,17 @@ func TestOutcomesAreComplete(t *testing.T) {
 	}
 }
 
+// TestObjectsLeft has outcomeCount stand for an outcome that somebody adds, and NoOutcome for a counter of it.
+func TestObjectsLeft(t *testing.T) {
+	if outcomeCount.Migrated() {
+		t.Error("objects with an unknown outcome are migrated")
+	}
+	counts := Counts{NoOutcome: 1, Rewritten: 10, AlreadyCurrent: 20, WrittenByOthers: 40, Gone: 80, Denied: 2}
+	if counts.Processed() != 153 || counts.Migrated() != 70 || counts.Left() != 3 {
+		t.Errorf("of %d objects %d are migrated, and %d are left", counts.Processed(), counts.Migrated(), counts.Left())
+	}
+}
+
 func TestASweepWithoutObjectsIsComplete(t *testing.T) {
 	s := New(Position{}, newer)
 	s.List()
