@@ -99,7 +99,7 @@ func (r *sweepRunner) migrated() int64 { return r.sweep.Progress().Counts.Migrat
 // givesUpOn reports whether the API server has failed on the object for so long that other objects must not wait for it
 // any longer.
 func (r *sweepRunner) givesUpOn(object *sweep.Object, now time.Time) bool {
-	failing := r.tried(now) - object.FailingSince
+	failing := r.runTime(now).Sub(object.FailingSince)
 	if object.Failures < giveUpFailures || failing < giveUpTime {
 		return false
 	}

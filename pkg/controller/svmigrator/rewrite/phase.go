@@ -144,7 +144,7 @@ func (r Retry) String() string {
 func (r *sweepRunner) report(now time.Time) (Report, bool) {
 	var retry Retry
 	objects, since, next := r.sweep.Waiting()
-	failing, after := r.tried(now)-since, ReportAfter
+	failing, after := r.runTime(now).Sub(since), ReportAfter
 	if r.task.Idle(now) >= StuckAfter {
 		after = 0 // The run may end now, and people must see why.
 	}

@@ -89,8 +89,8 @@ type sweepState struct {
 	// No object is sent before heldUntil: the aggregated server behind the API server has asked for that, or the API
 	// server has refused all objects so far, and may have just started.
 	heldUntil time.Time
-	// triedBefore is for how long the earlier runs have tried objects.
-	triedBefore time.Duration
+	// lastEnd is when the last run ended.
+	lastEnd sweep.RunTime
 	// deniedForPermission are those that were denied because this program lacks a permission. deniedForChange are those
 	// that a rewrite would change.
 	deniedForPermission, deniedForChange commonDenials
@@ -157,7 +157,7 @@ func (r *sweepRunner) run(ctx context.Context) (err error) {
 		cancel()
 		err = cmp.Or(r.drain(ctx), err)
 		r.goroutines.Wait()
-		r.triedBefore = r.tried(r.clock.Now())
+		r.lastEnd = r.runTime(r.clock.Now())
 	}()
 	ticker := r.clock.NewTicker(reportPeriod)
 	defer ticker.Stop()
@@ -174,9 +174,8 @@ func (r *sweepRunner) run(ctx context.Context) (err error) {
 	}
 }
 
-// tried is for how long all runs have tried objects. No object fails between two runs, so that time does not count.
-func (r *sweepRunner) tried(now time.Time) time.Duration {
-	return r.triedBefore + now.Sub(r.task.began)
+func (r *sweepRunner) runTime(now time.Time) sweep.RunTime {
+	return r.lastEnd + sweep.RunTime(now.Sub(r.task.began))
 }
 
 // step waits for the next thing to happen, and handles it.
@@ -193,7 +192,7 @@ func (r *sweepRunner) step(ctx context.Context, work chan<- *sweep.Object, tick 
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case work <- object:
-		r.sweep.Take(object, r.tried(now))
+		r.sweep.Take(object, r.runTime(now))
 	case a := <-r.tryResults:
 		return r.handleTry(ctx, a)
 	case l := <-r.lists:
@@ -315,7 +314,7 @@ func (r *sweepRunner) handleFailure(ctx context.Context, a tryResult, now time.T
 	}
 	if consequences[a.failure.kind].mayBeObject || a.failure.timedOut {
 		if a.object.Failures++; a.object.Failures == 1 {
-			a.object.FailingSince = r.tried(now)
+			a.object.FailingSince = r.runTime(now)
 		}
 		if r.givesUpOn(a.object, now) {
 			a.outcome = sweep.Denied
@@ -337,9 +336,9 @@ func (r *sweepRunner) mayBeUnready(a tryResult, now time.Time) bool {
 		return false
 	}
 	if a.object.Refusals++; a.object.Refusals == 1 || a.object.Failures > 0 { // Other failures are over.
-		a.object.Failures, a.object.FailingSince = 0, r.tried(now)
+		a.object.Failures, a.object.FailingSince = 0, r.runTime(now)
 	}
-	r.pastStart = r.tried(now)-a.object.FailingSince >= startPatience
+	r.pastStart = r.runTime(now).Sub(a.object.FailingSince) >= startPatience
 	return !r.pastStart
 }
 

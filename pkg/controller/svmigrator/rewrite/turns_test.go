@@ -81,13 +81,13 @@ func TestRetryInFlight(t *testing.T) {
 		}
 	}
 	object := r.sweep.Next(now)
-	r.sweep.Take(object, r.tried(now))
+	r.sweep.Take(object, r.runTime(now))
 	clear(Rewriting)
 	r.objectRetry.Failure.kind = overloaded
 	r.sweep.Retry(object, now.Add(time.Second))
 	now = now.Add(2 * ReportAfter)
 	clear(RetryingRequests)
-	r.sweep.Take(object, r.tried(now))
+	r.sweep.Take(object, r.runTime(now))
 	clear("")
 	r.sweep.Done(object, sweep.Rewritten, "", "")
 	clear(Rewriting)

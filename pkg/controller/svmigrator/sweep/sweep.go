@@ -28,6 +28,12 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
+// RunTime is a time on a clock that stands still between two runs of a sweep, because no object fails then.
+type RunTime time.Duration
+
+// Sub is how long it took from an earlier time to t.
+func (t RunTime) Sub(earlier RunTime) time.Duration { return time.Duration(t - earlier) }
+
 // Object is the metadata of an object, as it was listed.
 type Object struct {
 	Namespace, Name string
@@ -39,15 +45,13 @@ type Object struct {
 	// Extra is for the caller.
 	Extra any
 
-	// Tries counts the rewrites that failed and have to be repeated. FirstTry is for how long the sweep had tried objects
-	// when this one was first tried. The time between two runs does not count.
+	// Tries counts the rewrites that failed and have to be repeated. FirstTry is when the object was first tried.
 	Tries    int
-	FirstTry time.Duration
+	FirstTry RunTime
 	// Failures counts the failures that this object alone may have caused. Refusals counts answers as of an API server
-	// that has just started. FailingSince is like FirstTry, at the first of these failures or answers. The caller sets all
-	// three.
+	// that has just started. FailingSince is when the first of these came. The caller sets all three.
 	Failures, Refusals int
-	FailingSince       time.Duration
+	FailingSince       RunTime
 }
 
 // Chunk is the answer to one list.
@@ -206,8 +210,8 @@ func (s *Sweep) Next(now time.Time) *Object {
 	}
 }
 
-// Take records that the object that Next returned is rewritten now. tried is for how long the sweep has tried objects.
-func (s *Sweep) Take(object *Object, tried time.Duration) {
+// Take records that the object that Next returned is rewritten now.
+func (s *Sweep) Take(object *Object, now RunTime) {
 	c := &s.current
 	if len(c.waiting) > 0 && c.waiting[0].object == object {
 		c.waiting = c.waiting[1:]
@@ -215,7 +219,7 @@ func (s *Sweep) Take(object *Object, tried time.Duration) {
 		c.fresh = c.fresh[1:]
 	}
 	if object.Tries == 0 {
-		object.FirstTry = tried
+		object.FirstTry = now
 	}
 	c.inFlight++
 }
@@ -256,7 +260,7 @@ func (s *Sweep) Return(object *Object) {
 
 // Waiting is how many objects wait to be tried again. since is the first FirstTry of one of them, next is when the next
 // one has to be tried again. Both are zero if no object waits.
-func (s *Sweep) Waiting() (objects int, since time.Duration, next time.Time) {
+func (s *Sweep) Waiting() (objects int, since RunTime, next time.Time) {
 	for i, waiting := range s.current.waiting {
 		if i == 0 {
 			since, next = waiting.object.FirstTry, waiting.at

@@ -217,7 +217,7 @@ func take(t *testing.T, s *Sweep, now time.Time) *Object {
 	if object == nil {
 		t.Fatal("there is no next object")
 	}
-	s.Take(object, now.Sub(time.Unix(0, 0)))
+	s.Take(object, RunTime(now.Sub(time.Unix(0, 0))))
 	return object
 }
 
@@ -269,7 +269,8 @@ func TestAnObjectWaitsForItsTime(t *testing.T) {
 	if object := s.Next(now); object != nil {
 		t.Errorf("next is %v", object)
 	}
-	if waiting, since, next := s.Waiting(); waiting != 2 || since != time.Minute || !next.Equal(now.Add(time.Second)) {
+	waiting, since, next := s.Waiting()
+	if waiting != 2 || since != RunTime(time.Minute) || !next.Equal(now.Add(time.Second)) {
 		t.Errorf("%d objects wait since %v, the next one until %v", waiting, since, next)
 	}
 	now = now.Add(3 * time.Second)
