@@ -38,8 +38,8 @@ import (
 // statusChange changes a status. It may be called more than once, for example after a conflict.
 type statusChange func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time)
 
-// awaiting writes the Waiting condition: nothing is rewritten now.
-func awaiting(d Decision) statusChange {
+// waiting writes the Waiting condition: nothing is rewritten now.
+func waiting(d Decision) statusChange {
 	return only(migrationv1alpha1.MigrationWaiting, d.Reason, d.Message)
 }
 

@@ -128,13 +128,13 @@ func (in *Input) decideBound(target *migrationv1alpha1.MigrationTarget) Decision
 			versionOfTarget(target), *target.Epoch, state.Status.Epoch)
 	case state.Status.Epoch < *target.Epoch:
 		// The cache is late.
-		return awaitAgreement("the migrator has not seen epoch %d of the StorageState yet", *target.Epoch)
+		return notAgreed("the migrator has not seen epoch %d of the StorageState yet", *target.Epoch)
 	case state.Status.CurrentStorageVersionHash != target.StorageVersionHash:
 		return failDecision(migrationv1alpha1.MigrationReasonTargetChanged,
 			"the servers write %s now, not %s. "+restarts, state.Status.CurrentEncodingVersion, versionOfTarget(target))
 	}
 	if message, agreed := agreedBy(state); !agreed {
-		return awaitAgreement("%s", message)
+		return notAgreed("%s", message)
 	}
 	if doubt := reasonToWait(&in.Observation, target.StorageVersionHash); doubt != nil {
 		return *doubt
@@ -145,7 +145,7 @@ func (in *Input) decideBound(target *migrationv1alpha1.MigrationTarget) Decision
 		known.EncodingVersion = state.Status.CurrentEncodingVersion
 		return in.goDecision(&known)
 	}
-	d := awaitAgreement("the servers changed after the StorageState was written. The migration waits until the trigger " +
+	d := notAgreed("the servers changed after the StorageState was written. The migration waits until the trigger " +
 		"updates it")
 	if in.HasTrigger {
 		return d
@@ -163,7 +163,7 @@ func (in *Input) decideBound(target *migrationv1alpha1.MigrationTarget) Decision
 // the migrator was first and failed them, each rolling upgrade would leave failed migrations behind.
 func (in *Input) epochOver(reason, format string, args ...any) Decision {
 	if in.HasTrigger && in.Migration.HasEpoch() {
-		return awaitAgreement(format+". The trigger replaces the migration", args...)
+		return notAgreed(format+". The trigger replaces the migration", args...)
 	}
 	return failDecision(reason, format+". "+restarts, args...)
 }
@@ -190,12 +190,12 @@ func (in *Input) decideUnbound() Decision {
 			"the servers write %s, not %s. Create a migration without spec.target, which takes what the servers write",
 			versionOfTarget(target), versionOfTarget(asked))
 	}
-	if d := in.awaitLastWrites(); d != nil {
+	if d := in.lastWritesPending(); d != nil {
 		return *d
 	}
 	agreedFrom := in.Observation.WroteOnlyFrom(last).Add(in.Settle)
 	if target.Epoch == nil && in.Now.Before(agreedFrom) {
-		d := awaitAgreement("all servers write %s. The migration starts at %s, when writes that began earlier have ended",
+		d := notAgreed("all servers write %s. The migration starts at %s, when writes that began earlier have ended",
 			versionOfTarget(target), agreedFrom.UTC().Format(time.RFC3339))
 		d.DecideAt = agreedFrom
 		return d
@@ -239,22 +239,22 @@ func (in *Input) chooseTarget(hash string) (target *migrationv1alpha1.MigrationT
 		}
 	}
 	if in.HasTrigger {
-		d := awaitAgreement("%s", message)
+		d := notAgreed("%s", message)
 		return nil, &d
 	}
 	return target, nil
 }
 
-// awaitLastWrites returns a decision to wait if a migration that a person created must not start yet, else nil. The
+// lastWritesPending returns a decision to wait if a migration that a person created must not start yet, else nil. The
 // migration may be for a new encryption key, and the encoding does not show which key a server writes with. A server
 // that is ending still finishes writes with the old key.
-func (in *Input) awaitLastWrites() *Decision {
+func (in *Input) lastWritesPending() *Decision {
 	o := &in.Observation
 	start := o.ServersSince.Add(in.Settle)
 	if o.Class == storageversion.Aggregated || !in.Now.Before(start) {
 		return nil
 	}
-	d := awaitAgreement("an API server started or ended at %s, or this manager started then. Writes with an old "+
+	d := notAgreed("an API server started or ended at %s, or this manager started then. Writes with an old "+
 		"encryption key may still land until %s, so the migration starts then",
 		o.ServersSince.UTC().Format(time.RFC3339), start.UTC().Format(time.RFC3339))
 	d.DecideAt = start
@@ -319,11 +319,11 @@ func reasonToWait(o *storageversion.Observation, hash string) *Decision {
 	case o.Presence == storageversion.NotServed:
 		d = waitDecision(migrationv1alpha1.MigrationReasonResourceNotServed, "no server serves %s", o.Resource)
 	case len(last.Writing) > 1:
-		d = awaitAgreement("the servers write different encodings. The migration waits until all write the same")
+		d = notAgreed("the servers write different encodings. The migration waits until all write the same")
 	case len(last.Writing) == 0 || last.Writing[0] == storageversion.Unknown:
-		d = awaitAgreement("it is not known yet in which version the servers write %s", o.Resource)
+		d = notAgreed("it is not known yet in which version the servers write %s", o.Resource)
 	case last.Writing[0] != hash:
-		d = awaitAgreement("the servers write another encoding than %s", versionOfHash(o, hash))
+		d = notAgreed("the servers write another encoding than %s", versionOfHash(o, hash))
 	default:
 		return nil
 	}
@@ -353,8 +353,8 @@ func failDecision(reason, format string, args ...any) Decision {
 	return newDecision(Fail, reason, format, args...)
 }
 
-// awaitAgreement returns a decision to wait until the servers agree on the target.
-func awaitAgreement(format string, args ...any) Decision {
+// notAgreed returns a decision to wait until the servers have agreed on the target for long enough.
+func notAgreed(format string, args ...any) Decision {
 	return waitDecision(migrationv1alpha1.MigrationReasonAwaitingAgreement, format, args...)
 }
 

@@ -170,7 +170,7 @@ func (f *followers) check(m *migrationv1alpha1.StorageVersionMigration, decision
 	now, known := f.env.clock.Now(), f.recordOf(&observation)
 	settle := f.env.settle(resource) + time.Duration(observation.DefinitionCount)*handlerPeriod
 	if !m.Begun() { // Otherwise all servers followed when it started.
-		if wait := f.awaitFollowers(resource, &known, decision.Target, settle); wait != nil {
+		if wait := f.notFollowed(resource, &known, decision.Target, settle); wait != nil {
 			return *wait
 		}
 	}
@@ -178,7 +178,7 @@ func (f *followers) check(m *migrationv1alpha1.StorageVersionMigration, decision
 	// is one version only: it drops what its schema lacks when it reads an object from etcd.
 	contentSettled := observation.ContentSince.Add(settle)
 	if now.Before(contentSettled) {
-		wait := awaitAgreement("the versions, a schema, the status subresource or the strategy of conversion of the "+
+		wait := notAgreed("the versions, a schema, the status subresource or the strategy of conversion of the "+
 			"CustomResourceDefinition changed at %s, or the manager started then. Rewriting begins at %s, when all servers use "+
 			"what the definition says",
 			observation.ContentSince.UTC().Format(time.RFC3339), contentSettled.UTC().Format(time.RFC3339))
@@ -188,9 +188,9 @@ func (f *followers) check(m *migrationv1alpha1.StorageVersionMigration, decision
 	return decision
 }
 
-// awaitFollowers returns a decision to wait until all servers have followed the definition for the settle period, or
+// notFollowed returns a decision to wait until all servers have followed the definition for the settle period, or
 // nil if they have. It has the servers asked if nobody has.
-func (f *followers) awaitFollowers(
+func (f *followers) notFollowed(
 	resource schema.GroupResource, known *followRecord, target *migrationv1alpha1.MigrationTarget, settle time.Duration,
 ) *Decision {
 	now, start := f.env.clock.Now(), known.since.Add(settle)
@@ -205,15 +205,15 @@ func (f *followers) awaitFollowers(
 			advice = ". If this lasts for minutes, restart the manager (or kubectl svm run): its watch of " +
 				"CustomResourceDefinitions hangs"
 		}
-		wait = awaitAgreement("%v. The migration starts when every server has written %s for the settle period%s",
+		wait = notAgreed("%v. The migration starts when every server has written %s for the settle period%s",
 			known.lag, versionOfTarget(target), advice)
 	case known.since.IsZero():
 		// Not at once: the answers make the controller decide again, which may lead here again while they do not count.
 		f.queue.AddAfter(resource, minRetry)
-		wait = awaitAgreement("the API servers are being asked whether they follow the CustomResourceDefinition")
+		wait = notAgreed("the API servers are being asked whether they follow the CustomResourceDefinition")
 		wait.DecideAt = now.Add(maxFollowRetry) // decideAgain is called earlier, when they were asked.
 	case now.Before(start):
-		wait = awaitAgreement("all servers have followed the CustomResourceDefinition since %s. The migration starts at "+
+		wait = notAgreed("all servers have followed the CustomResourceDefinition since %s. The migration starts at "+
 			"%s, when writes that began earlier have ended",
 			known.since.UTC().Format(time.RFC3339), start.UTC().Format(time.RFC3339))
 		wait.DecideAt = start

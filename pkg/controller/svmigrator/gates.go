@@ -76,7 +76,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 	status := &statusWriter{env: c.env, stored: m}
 	switch decision.Verdict {
 	case Wait:
-		err = status.write(ctx, awaiting(decision))
+		err = status.write(ctx, waiting(decision))
 	case Fail:
 		err = status.write(ctx, failed(decision)) // If somebody has just suspended it, another decision follows.
 	}
@@ -176,7 +176,7 @@ func (r *migrationRun) passGates(ctx context.Context) error {
 		if observation.Class == storageversion.Custom {
 			why = "its CustomResourceDefinition exists"
 		}
-		return r.postpone(ctx, maxRetry, awaitAgreement(
+		return r.postpone(ctx, maxRetry, notAgreed(
 			"the API server that the manager uses does not serve %s, although %s. The migration continues when that server "+
 				"serves it too", r.resource, why))
 	}

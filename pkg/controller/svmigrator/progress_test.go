@@ -101,7 +101,7 @@ func TestNothingIsEstimatedWhileNothingIsRewritten(t *testing.T) {
 		change              statusChange
 		hasRate, hasTheTime bool
 	}{
-		"it waits":                      {awaiting(awaitAgreement("the servers do not agree")), false, false},
+		"it waits":                      {waiting(notAgreed("the servers do not agree")), false, false},
 		"requests fail":                 {running(target, rewrite.Report{Phase: rewrite.RetryingRequests}), false, false},
 		"objects are rewritten":         {running(target, rewrite.Report{Phase: rewrite.Rewriting}), true, true},
 		"denied objects are tried once": {running(target, rewrite.Report{Phase: rewrite.RetryingDenied}), true, true},

@@ -171,7 +171,7 @@ func TestSyncsEnd(t *testing.T) {
 // postponed for, and its status says so.
 func TestPostponedAfterSuspension(t *testing.T) {
 	m := made(func(m *migrationv1alpha1.StorageVersionMigration) {
-		awaiting(waitDecision(migrationv1alpha1.MigrationReasonSuspended, "it is suspended"))(&m.Status, noon)
+		waiting(waitDecision(migrationv1alpha1.MigrationReasonSuspended, "it is suspended"))(&m.Status, noon)
 	})
 	s, ctx := newStage(t, m)
 	run := s.run(m)

@@ -147,7 +147,7 @@ func (r *migrationRun) storeTarget(ctx context.Context, decision Decision) error
 		switch {
 		case begun && (r.saysStuck(status) || r.saysPostponed(status)):
 		case storageversion.Expires(r.resource):
-			awaiting(objectsExpire())(status, now)
+			waiting(objectsExpire())(status, now)
 		default:
 			running(status.Target, rewrite.Report{Phase: rewrite.Rewriting})(status, now)
 		}
@@ -257,9 +257,9 @@ func (r *migrationRun) reportFailure(ctx context.Context, cause error) {
 	decision := waitDecision(migrationv1alpha1.MigrationReasonRetrying,
 		"requests have failed since %s and are repeated: %v", r.failingSince.UTC().Format(time.RFC3339), cause)
 	if errors.Is(cause, controller.ErrOutdated) {
-		decision = awaitAgreement("the manager waits for the latest change of what it watches: %v", cause)
+		decision = notAgreed("the manager waits for the latest change of what it watches: %v", cause)
 	}
-	if err := r.status.write(ctx, awaiting(decision)); err != nil {
+	if err := r.status.write(ctx, waiting(decision)); err != nil {
 		klog.FromContext(ctx).V(2).Info("Writing the Waiting condition failed, will retry", "err", err)
 	}
 }
@@ -274,7 +274,7 @@ func (p *postponed) Error() string { return "postponed until " + p.DecideAt.Form
 
 // postpone writes the Waiting condition, and returns an error that ends the run until the delay has passed.
 func (r *migrationRun) postpone(ctx context.Context, delay time.Duration, d Decision) error {
-	if err := r.status.write(ctx, awaiting(d)); err != nil {
+	if err := r.status.write(ctx, waiting(d)); err != nil {
 		return err
 	}
 	d.DecideAt = r.env.clock.Now().Add(delay)

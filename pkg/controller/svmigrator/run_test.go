@@ -214,13 +214,13 @@ func TestConditionOfALaterRun(t *testing.T) {
 		lines  int
 		want   string
 	}{
-		"postponed, and all objects are done": {awaiting(inTree), runMemory{postponed: inTree}, &now, 0, inTree.Reason},
-		"suspended, and all objects are done": {awaiting(suspended), runMemory{}, &now, 0, rewriting},
-		"postponed":                           {awaiting(inTree), runMemory{postponed: inTree}, nil, 1, rewriting},
-		"beside another migration":            {awaiting(queued), runMemory{}, nil, 1, rewriting},
+		"postponed, and all objects are done": {waiting(inTree), runMemory{postponed: inTree}, &now, 0, inTree.Reason},
+		"suspended, and all objects are done": {waiting(suspended), runMemory{}, &now, 0, rewriting},
+		"postponed":                           {waiting(inTree), runMemory{postponed: inTree}, nil, 1, rewriting},
+		"beside another migration":            {waiting(queued), runMemory{}, nil, 1, rewriting},
 		"stuck": {noProgress, runMemory{stuck: true}, nil, 0,
 			migrationv1alpha1.MigrationReasonNoProgress},
-		"stuck, and suspended later": {awaiting(suspended), runMemory{stuck: true}, nil, 0, rewriting},
+		"stuck, and suspended later": {waiting(suspended), runMemory{stuck: true}, nil, 0, rewriting},
 	} {
 		m := made(func(m *migrationv1alpha1.StorageVersionMigration) {
 			m.Status.StartTime, m.Status.Target = &now, boundTo(3)

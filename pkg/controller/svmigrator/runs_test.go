@@ -47,7 +47,7 @@ func TestReasonOfTheLastRun(t *testing.T) {
 		if postponed.saysPostponed(&m.Status) {
 			t.Error("an empty status says why the migration was postponed")
 		}
-		awaiting(says)(&m.Status, time.Now())
+		waiting(says)(&m.Status, time.Now())
 		if got := postponed.saysPostponed(&m.Status); got != want {
 			t.Errorf("the status with %v says why the migration was postponed: %v", says, got)
 		}

@@ -93,7 +93,7 @@ func TestResourceWithoutStorageVersion(t *testing.T) {
 			func(m *migrationv1alpha1.StorageVersionMigration) {
 				m.Status.StartTime, m.Status.Target = &began, boundTo(3)
 				m.Spec.Resource.Resource = "new"
-				awaiting(away)(&m.Status, began.Time)
+				waiting(away)(&m.Status, began.Time)
 			}, Fail, false},
 		"one of the trigger": {func(m *migrationv1alpha1.StorageVersionMigration) {
 			m.Spec.Target = &migrationv1alpha1.MigrationTarget{StorageVersionHash: "abc=", Epoch: new(int64)}
@@ -159,7 +159,7 @@ func TestServedButNotObserved(t *testing.T) {
 			m.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
 			m.Spec.Resource.Version = "v1"
 		})
-		d := s.failIfNotServed(ctx, m, awaitAgreement("a server was not read"))
+		d := s.failIfNotServed(ctx, m, notAgreed("a server was not read"))
 		if d.Verdict != Wait || d.DecideAt.IsZero() {
 			t.Errorf("%s: %+v", name, d)
 		}
@@ -167,7 +167,7 @@ func TestServedButNotObserved(t *testing.T) {
 			t.Errorf("%s: it is found at %+v, and the error is %v", name, found, err)
 		}
 		m.Spec.Resource.Version = "v3"
-		if d := s.failIfNotServed(ctx, m, awaitAgreement("a server was not read")); d.Verdict != Wait {
+		if d := s.failIfNotServed(ctx, m, notAgreed("a server was not read")); d.Verdict != Wait {
 			t.Errorf("%s, and v2 cannot be read: %+v", name, d)
 		}
 	}

@@ -66,7 +66,7 @@ func TestMigrationThatWasRestored(t *testing.T) {
 func TestConditionsOfOthers(t *testing.T) {
 	theirs := migrationv1alpha1.MigrationCondition{Type: "example.com/Approved", Status: corev1.ConditionTrue}
 	status := migrationv1alpha1.StorageVersionMigrationStatus{Conditions: []migrationv1alpha1.MigrationCondition{theirs}}
-	awaiting(waitDecision(migrationv1alpha1.MigrationReasonQueued, "it waits"))(&status, noon)
+	waiting(waitDecision(migrationv1alpha1.MigrationReasonQueued, "it waits"))(&status, noon)
 	succeeded(&migrationv1alpha1.MigrationTarget{EncodingVersion: "example.com/v2"})(&status, noon)
 	if got := *status.Condition(theirs.Type); got != theirs {
 		t.Errorf("the condition of another program is %+v", got)

@@ -179,7 +179,7 @@ func assess(all *index, resource schema.GroupResource, manager Manager, now time
 			"migrations that have ended name it: its CustomResourceDefinition was deleted, and its objects with it, or the "+
 			"name is wrong. Nothing is left to do."
 		r.Migration = Describe(latest(all, resource, nil))
-		r.awaitPerson("it is gone", "")
+		r.leaveToPerson("it is gone", "")
 		r.Gone = true
 		return r
 	}
@@ -187,7 +187,7 @@ func assess(all *index, resource schema.GroupResource, manager Manager, now time
 		r.Reason, r.Message = ReasonNotObserved, "The server of the resource does not publish in which version it stores "+
 			"objects, so the manager keeps no StorageState. Most such servers store none."
 		r.Migration = Describe(latest(all, resource, nil))
-		r.awaitPerson("nothing is recorded", "")
+		r.leaveToPerson("nothing is recorded", "")
 		return r
 	}
 	if r.State == nil || !Observed(r.State) {
@@ -196,7 +196,7 @@ func assess(all *index, resource schema.GroupResource, manager Manager, now time
 		r.Migration = Describe(latest(all, resource, nil))
 		if manager.Established && releases.BuiltIn(resource.Group) { // A custom resource may be new.
 			r.Message = "The manager that leads has not written a StorageState of the resource. " + WhyNotWritten
-			r.awaitPerson("the manager does not record it", "")
+			r.leaveToPerson("the manager does not record it", "")
 		}
 		return r
 	}

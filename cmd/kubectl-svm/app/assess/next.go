@@ -48,11 +48,11 @@ func (r *Resource) conclude(now time.Time) {
 	case migrationv1alpha1.StateReasonNotSelected:
 		r.concludeHeld("--auto-migrate leaves it out", "migrate")
 	case migrationv1alpha1.StateReasonMigrationSuspended:
-		r.awaitPerson("suspended by a person", "resume")
+		r.leaveToPerson("suspended by a person", "resume")
 	case migrationv1alpha1.StateReasonNotServed:
-		r.awaitPerson("no server serves it", "")
+		r.leaveToPerson("no server serves it", "")
 	case migrationv1alpha1.StateReasonStoredVersionsNotPruned:
-		r.awaitPerson("storedVersions is not pruned", "migrate")
+		r.leaveToPerson("storedVersions is not pruned", "migrate")
 	default:
 		r.concludeDisagreement(now)
 	}
@@ -70,7 +70,7 @@ func (r *Resource) concludeHeld(why, verb string) {
 		why, verb = denied(m)+"; "+why, "denied"
 	}
 	r.NextTime = nil
-	r.awaitPerson(why, verb)
+	r.leaveToPerson(why, verb)
 }
 
 // unpausable are the reasons of resources that say that they are paused, or that no migration follows even if they are
@@ -83,8 +83,8 @@ func Paused(state *migrationv1alpha1.StorageState) bool {
 	return state.Spec.Paused || state.PausedByAnnotation()
 }
 
-// awaitPerson records that nothing happens until a person acts, and the command that helps, if there is one.
-func (r *Resource) awaitPerson(next, verb string) {
+// leaveToPerson records that nothing happens until a person acts, and the command that helps, if there is one.
+func (r *Resource) leaveToPerson(next, verb string) {
 	r.Attention, r.Next, r.Verb = Act, next, verb
 }
 
@@ -116,7 +116,7 @@ func (r *Resource) concludeRunning(now time.Time) {
 	case m == nil || m.State != migrationv1alpha1.MigrationRunning:
 		r.concludeQueued()
 	case m.Reason == migrationv1alpha1.MigrationReasonNoProgress:
-		r.awaitPerson("the migration makes no progress", "")
+		r.leaveToPerson("the migration makes no progress", "")
 	case m.EstimatedCompletionTime == nil:
 		r.Next = "the migration runs"
 	default:
@@ -157,7 +157,7 @@ func (r *Resource) concludeFailed(now time.Time) {
 		verb = "denied"
 		r.Next = denied(m) + "; " + r.Next
 	}
-	r.awaitPerson(r.Next, verb)
+	r.leaveToPerson(r.Next, verb)
 }
 
 func denied(m *Migration) string { return FormatObjects(m.Denied) + " denied" }
@@ -176,11 +176,11 @@ func (r *Resource) concludeDisagreement(now time.Time) {
 	case migrationv1alpha1.StateReasonServersDisagree:
 		r.Next = "waits until the servers agree"
 	case migrationv1alpha1.StateReasonNotServed:
-		r.awaitPerson("no server serves it", "")
+		r.leaveToPerson("no server serves it", "")
 	case migrationv1alpha1.StateReasonDiscoveryFailed:
-		r.awaitPerson("the manager cannot read what it needs", "")
+		r.leaveToPerson("the manager cannot read what it needs", "")
 	default:
-		r.awaitPerson("a server does not answer", "")
+		r.leaveToPerson("a server does not answer", "")
 	}
 }
 
