@@ -95,7 +95,7 @@ func putPosition(position sweep.Position, perMinute *int64) statusChange {
 		p.Processed, p.Retried = position.Counts.Processed(), position.Retried
 		status.DeniedObjects = position.Denied
 		if status.SweepCompletionTime != nil {
-			return // The sweep was complete before, and only denied objects were tried once more.
+			return // The sweep was complete before, and this is the second sweep.
 		}
 		status.ManagedFieldsVersions = countedVersions(position.Versions)
 		status.BaselineResourceVersion, p.ContinueToken, p.ObjectsPerMinute = position.Baseline, position.Token, perMinute

@@ -52,7 +52,7 @@ func (d *commonDenials) add(a tryResult) (enough bool) {
 func (r *sweepRunner) checkCommonDenials(a tryResult) error {
 	var row *commonDenials
 	switch {
-	case r.retriesDenied():
+	case r.isSecondSweep():
 		return nil
 	case a.failure.deniedForChange:
 		row = &r.deniedForChange

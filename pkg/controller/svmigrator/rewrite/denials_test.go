@@ -128,7 +128,7 @@ func TestPermissionThatIsMissing(t *testing.T) {
 			if err := r.play(t, time.Hour); err != nil {
 				t.Fatal(err)
 			}
-			later := &sweepRunner{sweepState: r.task.full, task: r.task} // The run was interrupted, and goes on.
+			later := &sweepRunner{sweepState: r.task.first, task: r.task} // The run was interrupted, and goes on.
 			err := later.checkAllDenied()
 			if ended := (*PermanentError)(nil); errors.As(err, &ended) != test.ends ||
 				test.ends && (ended.Reason != migrationv1alpha1.MigrationReasonRewritesRefused ||

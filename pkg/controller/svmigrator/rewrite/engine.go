@@ -42,14 +42,14 @@ import (
 type Migration interface {
 	// SavePosition is called after each chunk with the position of the next one. It may skip a position that is not
 	// complete: after a crash the run repeats what came after the last stored position. An error ends the run. The
-	// position is complete when all objects have outcomes, and again when the denied ones were tried once more.
+	// position is complete when all objects have outcomes, and again after the second sweep of the denied ones.
 	SavePosition(ctx context.Context, position sweep.Position) error
 	// ObjectDone is called when an object gets its outcome, also if the list shows that others wrote it, so that no
-	// request is needed. After the list had to begin anew, and in the second try of denied objects, it is not called for
-	// objects that the list shows to be current: they may have been counted before.
+	// request is needed. After the list had to begin anew, and in the second sweep, it is not called for objects that the
+	// list shows to be current: they may have been counted before.
 	ObjectDone(result Result)
-	// ReportPhase is called at most four times a second, and when the rewrites or the second try of denied objects begin,
-	// unless the task is stuck. It must return soon.
+	// ReportPhase is called at most four times a second, and when a sweep begins, unless the task is stuck. It must return
+	// soon.
 	ReportPhase(ctx context.Context, report Report)
 	// MustYield reports whether other migrations wait. Then a run without progress ends with ErrStuck. A run that has made
 	// progress ends with ErrTurnOver when its turn is over and nothing is in flight. The next run continues in the middle
@@ -128,11 +128,11 @@ func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migra
 	lane := e.pacer.Lane()
 	defer lane.Close()
 	task.Begin(e.clock.Now())
-	if !task.full.sweep.Complete() {
-		w := e.newRewriter(resource, task.full.sweep.Position().Baseline)
+	if !task.first.sweep.Complete() {
+		w := e.newRewriter(resource, task.first.sweep.Position().Baseline)
 		r := &sweepRunner{
-			sweepState: task.full, clock: e.clock, lane: lane, turn: e.turn, task: task, migration: m, normal: Rewriting,
-			list: e.lister(w, &task.full.listLimit), rewrite: w.rewrite,
+			sweepState: task.first, clock: e.clock, lane: lane, turn: e.turn, task: task, migration: m, normal: Rewriting,
+			list: e.lister(w, &task.first.listLimit), rewrite: w.rewrite,
 		}
 		if task.Only != nil {
 			r.list = listNamed(task.Only)
@@ -145,7 +145,7 @@ func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migra
 			return err
 		}
 	}
-	return e.retryDenied(ctx, lane, task, resource, m)
+	return e.secondSweep(ctx, lane, task, resource, m)
 }
 
 func (e *Engine) newRewriter(resource Resource, baseline string) *rewriter {
@@ -165,13 +165,13 @@ func (e *Engine) newRewriter(resource Resource, baseline string) *rewriter {
 	return w
 }
 
-// retryDenied tries the denied objects once more when all others are done. By then the reason may be gone. If the
+// secondSweep tries the denied objects once more when all others are done. By then the reason may be gone. If the
 // resource has a status subresource, the patch goes there: the API server encodes the whole object anew, and admission
 // rules that match only the resource itself do not apply. If the first patch went there, this one goes to the resource.
-func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, resource Resource, m Migration) error {
-	position := task.full.sweep.Position()
+func (e *Engine) secondSweep(ctx context.Context, lane *pacer.Lane, task *Task, resource Resource, m Migration) error {
+	position := task.first.sweep.Position()
 	denied := position.Counts[sweep.Denied]
-	if denied == 0 || task.retried {
+	if denied == 0 || task.secondSaved {
 		return nil
 	}
 	w := e.newRewriter(resource, position.Baseline)
@@ -183,16 +183,16 @@ func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, 
 		}
 	}
 	named := denied <= int64(len(position.Denied))
-	if task.denied == nil {
+	if task.second == nil {
 		from := sweep.Position{}
 		if !named { // The sweep lists all objects again. It does not rewrite those that were written after the baseline.
 			from.Baseline = position.Baseline
 		}
-		task.denied = newSweepState(resource.Class, from)
+		task.second = newSweepState(resource.Class, from)
 	}
 	r := &sweepRunner{
-		sweepState: task.denied, clock: e.clock, lane: lane, turn: e.turn, task: task, migration: m, normal: RetryingDenied,
-		list: e.lister(w, &task.denied.listLimit), rewrite: w.rewrite,
+		sweepState: task.second, clock: e.clock, lane: lane, turn: e.turn, task: task, migration: m, normal: RetryingDenied,
+		list: e.lister(w, &task.second.listLimit), rewrite: w.rewrite,
 	}
 	if named {
 		r.list, r.impatient = listNamed(position.Denied), true
@@ -200,8 +200,8 @@ func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, 
 	if err := r.run(ctx); err != nil {
 		return err
 	}
-	second := task.denied.sweep.Position()
-	position.Counts = mergeRetried(position.Counts, second.Counts)
+	second := task.second.sweep.Position()
+	position.Counts = mergeSweeps(position.Counts, second.Counts)
 	position.Retried += second.Retried
 	if second.Counts[sweep.Denied] <= denied { // Otherwise the second sweep also denied objects that the first one stored.
 		position.Denied = second.Denied
@@ -209,7 +209,7 @@ func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, 
 	klog.FromContext(ctx).Info("Tried denied objects once more",
 		"before", denied, "after", position.Counts[sweep.Denied], "status", resource.MayUseStatus)
 	err := m.SavePosition(ctx, position)
-	task.retried = err == nil
+	task.secondSaved = err == nil
 	return err
 }
 
@@ -224,11 +224,11 @@ func listNamed(denied []migrationv1alpha1.DeniedObject) func(context.Context, st
 	}
 }
 
-// mergeRetried moves objects that were denied in the first sweep to their outcomes in the second one. If the second
-// sweep listed all objects again, its counts include objects that have outcomes already. So mergeRetried moves only as
+// mergeSweeps moves objects that were denied in the first sweep to their outcomes in the second one. If the second
+// sweep listed all objects again, its counts include objects that have outcomes already. So mergeSweeps moves only as
 // many objects as are not left any more, and WrittenByOthers comes last: to the second sweep, what the first one has
 // rewritten looks like that.
-func mergeRetried(first, second sweep.Counts) sweep.Counts {
+func mergeSweeps(first, second sweep.Counts) sweep.Counts {
 	merged := first
 	left := max(0, first[sweep.Denied]-second.Left())
 	merged[sweep.Denied] -= left

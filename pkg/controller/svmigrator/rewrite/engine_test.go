@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 )
 
-func TestMergeRetried(t *testing.T) {
+func TestMergeSweeps(t *testing.T) {
 	first := sweep.Counts{sweep.Rewritten: 10, sweep.Denied: 5}
 	for name, test := range map[string]struct{ second, want sweep.Counts }{
 		"each of them has another outcome": {
@@ -49,7 +49,7 @@ func TestMergeRetried(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := mergeRetried(first, test.second)
+			got := mergeSweeps(first, test.second)
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("the counts differ (-want +got):\n%s", diff)
 			}

@@ -38,7 +38,7 @@ type Phase string
 const (
 	// Rewriting: objects are listed and rewritten.
 	Rewriting Phase = migrationv1alpha1.MigrationReasonRewriting
-	// RetryingDenied: all objects have outcomes, and those that were denied are tried once more.
+	// RetryingDenied: all objects have outcomes, and the second sweep tries those once more that were denied.
 	RetryingDenied Phase = migrationv1alpha1.MigrationReasonRetryingDenied
 	// RetryingRequests: requests fail and are repeated.
 	RetryingRequests Phase = migrationv1alpha1.MigrationReasonRetrying
@@ -58,15 +58,14 @@ const (
 // Task is what an engine knows about one migration: what was done, and whether it is stuck. All runs of the migration
 // in one process use the same task.
 type Task struct {
-	// full is the sweep over all objects.
-	full *sweepState
+	// first is the sweep over all objects, or over Only. second tries those once more that the first one denied. It is nil
+	// before it begins.
+	first, second *sweepState
 	// Only has the objects to rewrite, or is nil to rewrite all objects. If it is set, all other objects, and those that
 	// were written after the baseline, must be stored in the target encoding.
 	Only []migrationv1alpha1.DeniedObject
-	// denied is the sweep over the denied objects, or nil before that sweep begins.
-	denied *sweepState
-	// retried means that the denied objects were tried once more, and that the position after that is saved.
-	retried bool
+	// secondSaved means that the position after the second sweep is saved.
+	secondSaved bool
 
 	// changed is the failure of a rewrite that has changed more than the encoding. The task keeps it, because the answer
 	// may come when the run is already ending.
@@ -75,7 +74,7 @@ type Task struct {
 	// Stuck means that requests fail, and that there was no progress for StuckAfter. It stays set until there is progress,
 	// also in the next runs.
 	Stuck bool
-	// began is when the last run began. Its second try of denied objects belongs to the same turn.
+	// began is when the last run began. Its second sweep belongs to the same turn.
 	began time.Time
 	// lastProgress is when an object got its outcome or a list its answer, or when the last run began.
 	lastProgress time.Time
@@ -85,15 +84,15 @@ type Task struct {
 
 // NewTask returns a task that resumes from a position. The zero Position is the beginning.
 func NewTask(class storageversion.Class, from sweep.Position) *Task {
-	return &Task{full: newSweepState(class, from)}
+	return &Task{first: newSweepState(class, from)}
 }
 
 // ForgetListed has the next run list the objects of the unfinished chunks again, because what was found out about them
 // when they were listed may be wrong now.
 func (t *Task) ForgetListed() {
-	t.full.forgetListed()
-	if t.denied != nil {
-		t.denied.forgetListed()
+	t.first.forgetListed()
+	if t.second != nil {
+		t.second.forgetListed()
 	}
 }
 

@@ -264,7 +264,7 @@ func (r *sweepRunner) advance(ctx context.Context) error {
 		if !done {
 			return nil
 		}
-		if !r.retriesDenied() {
+		if !r.isSecondSweep() {
 			if err := r.migration.SavePosition(ctx, position); err != nil {
 				return err
 			}
@@ -362,7 +362,7 @@ func (r *sweepRunner) done(ctx context.Context, a tryResult) {
 			logger = logger.V(4)
 		}
 		logger.Info("Not rewriting an object", "object", name, "uid", a.object.UID, "reason", a.failure)
-	case r.retriesDenied():
+	case r.isSecondSweep():
 		logger.V(2).Info("Rewrote an object that was denied before", "object", name, "outcome", a.outcome)
 	default:
 		logger.V(6).Info("Object done", "object", name, "outcome", a.outcome)
@@ -374,10 +374,10 @@ func (r *sweepRunner) done(ctx context.Context, a tryResult) {
 	r.sweep.Done(a.object, a.outcome,
 		truncate(a.failure.reason, migrationv1alpha1.MaxDeniedObjectReasonLength),
 		truncate(a.failure.message, migrationv1alpha1.MaxDeniedObjectMessageLength))
-	r.migration.ObjectDone(Result{Object: a.object, Outcome: a.outcome, Denial: a.failure, Final: r.retriesDenied()})
+	r.migration.ObjectDone(Result{Object: a.object, Outcome: a.outcome, Denial: a.failure, Final: r.isSecondSweep()})
 }
 
-func (r *sweepRunner) retriesDenied() bool { return r.normal == RetryingDenied }
+func (r *sweepRunner) isSecondSweep() bool { return r.normal == RetryingDenied }
 
 // checkPermanent returns the error that ends the run, or nil if the request has to be repeated. Some failures are
 // permanent only after startPatience.

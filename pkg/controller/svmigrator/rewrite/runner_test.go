@@ -82,7 +82,7 @@ func newFakeRun(objects int, answer func(name string, n int, now time.Time) tryR
 	}
 	task := NewTask(storageversion.Custom, sweep.Position{})
 	r.sweepRunner = &sweepRunner{
-		sweepState: task.full,
+		sweepState: task.first,
 		task:       task,
 		migration:  r,
 		normal:     Rewriting,

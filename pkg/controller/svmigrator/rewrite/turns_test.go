@@ -213,9 +213,9 @@ func TestListsAreSmallerInTheNextRun(t *testing.T) {
 	}
 }
 
-// TestSecondTryInTheSameTurn has an object denied at the moment at which the turn ends. The second try comes in the
+// TestSecondSweepInTheSameTurn has an object denied at the moment at which the turn ends. The second sweep comes in the
 // next run. After that no run does anything: it may be repeated because the migration cannot be ended.
-func TestSecondTryInTheSameTurn(t *testing.T) {
+func TestSecondSweepInTheSameTurn(t *testing.T) {
 	t.Parallel()
 	const turn = 30 * time.Second
 	const metadata = `"metadata":{"name":"w","uid":"u","resourceVersion":"4"}`
