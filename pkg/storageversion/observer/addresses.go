@@ -36,7 +36,7 @@ const (
 )
 
 // followAddresses keeps the addresses of servers that are ready.
-func (s *sharedLedger) followAddresses(ctx context.Context, from *source) {
+func (s *sharedLedger) followAddresses(ctx context.Context, from *watchedList) {
 	bySlice := map[string][]string{}
 	follow(ctx, from, func(d delta[*discoveryv1.EndpointSlice]) {
 		for _, slice := range d.set {

@@ -43,7 +43,7 @@ var aggregatedBackoff = wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10
 // discovery documents.
 type aggregatedReader struct {
 	*sharedLedger
-	apiServices *source
+	apiServices *watchedList
 	host        documents.Reader // the aggregator
 	replicas    *replicas
 	wake        signal

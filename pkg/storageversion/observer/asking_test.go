@@ -215,8 +215,9 @@ func TestRestoreThatNoWatchShows(t *testing.T) {
 	c.stop()
 }
 
-// TestEverySourceShowsARestore has etcd go back to before the revision that one source has shown, and breaks its watch.
-func TestEverySourceShowsARestore(t *testing.T) {
+// TestEveryWatchedListShowsARestore has etcd go back to before the revision that one list has shown, and breaks its
+// watch.
+func TestEveryWatchedListShowsARestore(t *testing.T) {
 	t.Parallel()
 	for path, of := range map[string]func(*cluster) *collection{
 		leasesPath:         func(c *cluster) *collection { return c.leases },

@@ -55,7 +55,7 @@ const (
 // clients are all that talk to servers. The caller's rate limit does not apply: a watch sends one request after the
 // other, and documents have a limit of their own.
 type clients struct {
-	leases, endpointSlices, storageVersions, definitions, apiServices *source
+	leases, endpointSlices, storageVersions, definitions, apiServices *watchedList
 
 	replicas *replicas
 
@@ -114,13 +114,13 @@ func (c *clients) addSources(config *rest.Config) error {
 		return err
 	}
 	c.replicas = &replicas{kube: clientset, pods: pods}
-	c.leases = newSource(clientset.CoordinationV1().RESTClient(), "leases", metav1.NamespaceSystem,
+	c.leases = newWatchedList(clientset.CoordinationV1().RESTClient(), "leases", metav1.NamespaceSystem,
 		IdentityLabel+"="+kubeAPIServer)
-	c.endpointSlices = newSource(
+	c.endpointSlices = newWatchedList(
 		clientset.DiscoveryV1().RESTClient(), "endpointslices", metav1.NamespaceDefault, endpointsSelector)
-	c.storageVersions = newSource(clientset.InternalV1alpha1().RESTClient(), "storageversions", "", "")
-	c.definitions = newSource(definitions, "customresourcedefinitions", "", "")
-	c.apiServices = newSource(apiServices, "apiservices", "", "")
+	c.storageVersions = newWatchedList(clientset.InternalV1alpha1().RESTClient(), "storageversions", "", "")
+	c.definitions = newWatchedList(definitions, "customresourcedefinitions", "", "")
+	c.apiServices = newWatchedList(apiServices, "apiservices", "", "")
 	return nil
 }
 

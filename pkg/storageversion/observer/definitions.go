@@ -31,7 +31,7 @@ import (
 )
 
 // followDefinitions reports CustomResourceDefinitions to the Ledger.
-func (s *sharedLedger) followDefinitions(ctx context.Context, from *source) {
+func (s *sharedLedger) followDefinitions(ctx context.Context, from *watchedList) {
 	followWithHealth(ctx, s.healthOf(storageversion.Custom), from, func(d delta[*documents.Definition]) {
 		s.update(func(now time.Time) storageversion.Changes {
 			s.noteAnswer(migrationv1alpha1.EvidenceFromCustomResourceDefinition, d.revision)

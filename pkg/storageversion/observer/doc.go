@@ -40,8 +40,8 @@ limitations under the License.
 //
 //   - It reports what it could not read as unknown, and never as absent.
 //   - It reports what a server said together with the processes that lived before it asked.
-//   - It reports a watched source that could not be read for a poll interval, until it has read it again.
-//     EndpointSlices are no such source: the addresses that were read last count.
+//   - It reports a watched list that could not be read for a poll interval, until it has read it again.
+//     EndpointSlices are an exception: the addresses that were read last count.
 //   - While no server answers it asks again at intervals, and keeps what it knows.
 //   - Run returns when everything that it started has ended.
 //

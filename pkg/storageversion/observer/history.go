@@ -177,14 +177,14 @@ func (h *history) unchanged(older, newer leasesAt) bool {
 
 // leasesOfServers asks for the identity Leases of kube-apiserver as they were at a revision, or as they are now if it
 // is zero.
-func (s *source) leasesOfServers(ctx context.Context, revision int64) (leasesAt, error) {
+func (w *watchedList) leasesOfServers(ctx context.Context, revision int64) (leasesAt, error) {
 	var options metav1.ListOptions
 	if revision != 0 {
 		options.ResourceVersion = strconv.FormatInt(revision, 10)
 		options.ResourceVersionMatch = metav1.ResourceVersionMatchExact
 	}
 	list := &coordinationv1.LeaseList{}
-	if err := s.request(options).MaxRetries(0).Do(ctx).Into(list); err != nil {
+	if err := w.request(options).MaxRetries(0).Do(ctx).Into(list); err != nil {
 		return leasesAt{}, fmt.Errorf("listing identity Leases at revision %d: %w", revision, err)
 	}
 	if revision != 0 && list.ResourceVersion != options.ResourceVersion {

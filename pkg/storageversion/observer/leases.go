@@ -49,8 +49,8 @@ const (
 // leaseWatcher reports to the Ledger which server processes live.
 type leaseWatcher struct {
 	*sharedLedger
-	source *source
-	health *sourceHealth
+	list   *watchedList
+	health *watchHealth
 
 	// shown is what the watch has shown. lostAt is when it last showed that a process lost its Lease, lostAddresses where
 	// such servers may still answer. Guarded by sharedLedger.mu.
@@ -69,7 +69,7 @@ type leaseWatcher struct {
 var errWatchLate = errors.New("the watch of identity Leases is late")
 
 func (w *leaseWatcher) run(ctx context.Context) {
-	followWithHealth(ctx, w.health, w.source, func(d delta[*coordinationv1.Lease]) {
+	followWithHealth(ctx, w.health, w.list, func(d delta[*coordinationv1.Lease]) {
 		was := w.leases.leasesAt
 		w.leases.apply(d, w.clock.Now())
 		if d.listed {
@@ -88,7 +88,7 @@ func (w *leaseWatcher) livedBefore(
 	ctx context.Context, was leasesAt,
 ) (earlier [][]storageversion.Process, unbroken bool) {
 	first, young := was.byName == nil, false
-	h := &history{at: w.source.leasesOfServers, identities: sets.KeySet(w.leases.lastHeld)}
+	h := &history{at: w.list.leasesOfServers, identities: sets.KeySet(w.leases.lastHeld)}
 	living, _ := w.leases.processes(w.readyAddresses())
 	for _, server := range living {
 		h.identities.Insert(server.Identity)
@@ -165,9 +165,9 @@ func (w *leaseWatcher) check(ctx context.Context) (revision int64, err error) {
 	w.mu.Lock()
 	shown := w.shown.revision // Later the watch may show what came after the list.
 	w.mu.Unlock()
-	now, err := w.source.leasesOfServers(ctx, 0)
+	now, err := w.list.leasesOfServers(ctx, 0)
 	if err == nil {
-		err = w.source.checkRestored(now.revision, shown)
+		err = w.list.checkRestored(now.revision, shown)
 	}
 	if err != nil {
 		return 0, err

@@ -71,7 +71,7 @@ func New(config *rest.Config, options Options) (*Observer, error) {
 	if options.PollInterval == 0 {
 		options.PollInterval = storageversion.DefaultPollInterval
 	}
-	for _, s := range []*source{c.leases, c.endpointSlices, c.definitions, c.apiServices, c.storageVersions} {
+	for _, s := range []*watchedList{c.leases, c.endpointSlices, c.definitions, c.apiServices, c.storageVersions} {
 		s.clock, s.restored = options.Clock, options.Restored
 	}
 	shared := &sharedLedger{
@@ -88,7 +88,7 @@ func New(config *rest.Config, options Options) (*Observer, error) {
 		},
 	}
 	o.leases = &leaseWatcher{
-		sharedLedger: shared, source: c.leases, health: shared.healthOf(storageversion.BuiltIn), leases: newServerLeases(),
+		sharedLedger: shared, list: c.leases, health: shared.healthOf(storageversion.BuiltIn), leases: newServerLeases(),
 	}
 	o.poller = &discoveryPoller{
 		sharedLedger: shared, clients: c, leases: o.leases, aggregated: o.aggregated,

@@ -75,7 +75,7 @@ type discoveryPoller struct {
 func (p *discoveryPoller) run(ctx context.Context) {
 	defer p.kept.keepers.Wait()
 	c := p.clients
-	for _, watched := range []*source{c.leases, c.endpointSlices, c.definitions, c.apiServices} {
+	for _, watched := range []*watchedList{c.leases, c.endpointSlices, c.definitions, c.apiServices} {
 		select {
 		case <-ctx.Done():
 			return

@@ -30,14 +30,14 @@ import (
 )
 
 // followStorageVersions reports StorageVersions to the Ledger, from when all servers serve them.
-func (s *sharedLedger) followStorageVersions(ctx context.Context, from *source) {
+func (s *sharedLedger) followStorageVersions(ctx context.Context, from *watchedList) {
 	select {
 	case <-ctx.Done():
 		return
 	case <-s.storageVersionsServed:
 	}
 	// While they cannot be read, the documents of the servers tell what is written.
-	health := &sourceHealth{sharedLedger: s}
+	health := &watchHealth{sharedLedger: s}
 	health.report = func(now time.Time, failing storageversion.Unreadable) storageversion.Changes {
 		return s.ledger.SetStorageVersionsWatched(now, failing.Failure == "")
 	}

@@ -90,8 +90,8 @@ type delta[T watchable] struct {
 	revision int64
 }
 
-// source is what can be listed and watched. Nobody follows it twice at the same time.
-type source struct {
+// watchedList is what can be listed and watched. Nobody follows it twice at the same time.
+type watchedList struct {
 	client    rest.Interface
 	resource  string
 	namespace string
@@ -108,7 +108,7 @@ type source struct {
 
 	// revision is the highest revision of any delta.
 	revision int64
-	// listedAgain says that the last attempt to follow the source listed everything.
+	// listedAgain says that the last attempt to follow it listed everything.
 	listedAgain bool
 	// listed is closed after the first list was applied.
 	listed chan struct{}
@@ -116,33 +116,34 @@ type source struct {
 	names sets.Set[string]
 }
 
-func newSource(client rest.Interface, resource, namespace, labels string) *source {
-	return &source{
+func newWatchedList(client rest.Interface, resource, namespace, labels string) *watchedList {
+	return &watchedList{
 		client: client, resource: resource, namespace: namespace, labels: labels, listed: make(chan struct{}),
 	}
 }
 
-func (s *source) request(options metav1.ListOptions) *rest.Request {
-	options.LabelSelector = s.labels
-	return s.client.Get().NamespaceIfScoped(s.namespace, s.namespace != "").Resource(s.resource).
+func (w *watchedList) request(options metav1.ListOptions) *rest.Request {
+	options.LabelSelector = w.labels
+	return w.client.Get().NamespaceIfScoped(w.namespace, w.namespace != "").Resource(w.resource).
 		SpecificallyVersionedParams(&options, metav1.ParameterCodec, metav1.SchemeGroupVersion)
 }
 
-// follow calls apply with each delta of a source, one after the other, until ctx ends. It calls tried, which may be
-// nil, with every failure to list or to begin a watch, and with nil when a watch begins where the one before it ended.
+// follow calls apply with each delta of a watched list, one after the other, until ctx ends. It calls tried, which may
+// be nil, with every failure to list or to begin a watch, and with nil when a watch begins where the one before it
+// ended.
 //
 // It drives a Reflector without an informer, because an informer hides whether it listed or watched, and with that
 // whether something may have been missed.
-func follow[T watchable](ctx context.Context, from *source, apply func(delta[T]), tried func(error)) {
+func follow[T watchable](ctx context.Context, from *watchedList, apply func(delta[T]), tried func(error)) {
 	clk := from.clock
 	logger := klog.FromContext(ctx).WithValues("resource", from.resource)
 	ctx = klog.NewContext(ctx, logger)
-	lw := &listWatch{source: from, tried: tried}
+	lw := &listWatch{watchedList: from, tried: tried}
 	defer lw.wait()
 	var kind T
 	reflector := cache.NewReflectorWithOptions(
 		&cache.ListWatch{ListWithContextFunc: lw.list, WatchFuncWithContext: lw.watch},
-		kind, &store[T]{source: from, apply: apply},
+		kind, &store[T]{list: from, apply: apply},
 		cache.ReflectorOptions{Name: from.resource, Logger: &logger, Clock: clk})
 	reflector.WatchListPageSize = pageSize
 
@@ -171,7 +172,7 @@ func follow[T watchable](ctx context.Context, from *source, apply func(delta[T])
 // listWatch lists and watches for a Reflector. The Reflector first asks for a streamed list: a watch that begins with
 // all objects, one by one. An API server that cannot stream gets a consistent list, in pages.
 type listWatch struct {
-	*source
+	*watchedList
 	tried    func(error)
 	failures retry.Streak
 	listing  sync.Mutex // held while a page is read
@@ -273,26 +274,26 @@ func (l *listWatch) checkList(list runtime.Object, seen int64) error {
 
 // checkRestored returns ErrEarlier if a list that was read now is of an earlier revision than one that was seen, and
 // ErrRestored after all lists of restoredAfter were.
-func (s *source) checkRestored(now, seen int64) error {
-	if s.restored == nil || now == 0 {
+func (w *watchedList) checkRestored(now, seen int64) error {
+	if w.restored == nil || now == 0 {
 		return nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if now >= seen {
-		s.earlierLast = time.Time{}
+		w.earlierLast = time.Time{}
 		return nil
 	}
-	if s.clock.Since(s.earlierLast) > restoredGap {
-		s.earlierSince = s.clock.Now()
+	if w.clock.Since(w.earlierLast) > restoredGap {
+		w.earlierSince = w.clock.Now()
 	}
-	s.earlierLast = s.clock.Now()
+	w.earlierLast = w.clock.Now()
 	kind := storageversion.ErrEarlier
-	if s.earlierLast.Sub(s.earlierSince) >= restoredAfter {
+	if w.earlierLast.Sub(w.earlierSince) >= restoredAfter {
 		kind = storageversion.ErrRestored
 	}
-	err := fmt.Errorf("a list of %s has revision %d, and %d was seen before: %w", s.resource, now, seen, kind)
-	s.restored(err, s.revisionSeen)
+	err := fmt.Errorf("a list of %s has revision %d, and %d was seen before: %w", w.resource, now, seen, kind)
+	w.restored(err, w.revisionSeen)
 	return err
 }
 
@@ -315,16 +316,16 @@ func (l *listWatch) failed(ctx context.Context, err error) {
 // store turns what a Reflector does to it into deltas. It stores names only. A Reflector promises to give it objects of
 // type T.
 type store[T watchable] struct {
-	source *source
-	apply  func(delta[T])
+	list  *watchedList
+	apply func(delta[T])
 }
 
 var _ cache.ReflectorBookmarkStore = &store[*metav1.PartialObjectMetadata]{}
 
 // Replace is called after each list: at the beginning, and whenever a watch could not continue where it broke.
 func (s *store[T]) Replace(objects []any, resourceVersion string) error {
-	d, first := delta[T]{listed: true, revision: revisionOf(resourceVersion)}, s.source.names == nil
-	if err := s.source.checkRestored(d.revision, s.source.revision); err != nil {
+	d, first := delta[T]{listed: true, revision: revisionOf(resourceVersion)}, s.list.names == nil
+	if err := s.list.checkRestored(d.revision, s.list.revision); err != nil {
 		return err
 	}
 	names := sets.Set[string]{}
@@ -333,11 +334,11 @@ func (s *store[T]) Replace(objects []any, resourceVersion string) error {
 		d.set = append(d.set, typed)
 		names.Insert(typed.GetObjectMeta().GetName())
 	}
-	d.gone = sets.List(s.source.names.Difference(names))
-	s.source.names, s.source.listedAgain = names, true
+	d.gone = sets.List(s.list.names.Difference(names))
+	s.list.names, s.list.listedAgain = names, true
 	s.emit(d)
 	if first {
-		close(s.source.listed)
+		close(s.list.listed)
 	}
 	return nil
 }
@@ -348,7 +349,7 @@ func (s *store[T]) Add(item any) error { return s.Update(item) }
 // Update is called when a watch reports a change.
 func (s *store[T]) Update(item any) error {
 	meta := item.(T).GetObjectMeta()
-	s.source.names.Insert(meta.GetName())
+	s.list.names.Insert(meta.GetName())
 	s.emit(delta[T]{set: []T{item.(T)}, revision: revisionOf(meta.GetResourceVersion())})
 	return nil
 }
@@ -356,7 +357,7 @@ func (s *store[T]) Update(item any) error {
 // Delete is called when a watch reports a deletion.
 func (s *store[T]) Delete(item any) error {
 	meta := item.(T).GetObjectMeta()
-	s.source.names.Delete(meta.GetName())
+	s.list.names.Delete(meta.GetName())
 	s.emit(delta[T]{gone: []string{meta.GetName()}, revision: revisionOf(meta.GetResourceVersion())})
 	return nil
 }
@@ -368,11 +369,11 @@ func (s *store[T]) Bookmark(resourceVersion string) error {
 }
 
 func (s *store[T]) emit(d delta[T]) {
-	if d.revision > s.source.revision {
-		s.source.revision = d.revision
-		s.source.mu.Lock()
-		s.source.revisionSeen, s.source.earlierLast = s.source.clock.Now(), time.Time{}
-		s.source.mu.Unlock()
+	if d.revision > s.list.revision {
+		s.list.revision = d.revision
+		s.list.mu.Lock()
+		s.list.revisionSeen, s.list.earlierLast = s.list.clock.Now(), time.Time{}
+		s.list.mu.Unlock()
 	}
 	s.apply(d)
 }

@@ -44,7 +44,7 @@ type follower struct {
 	stop  func()
 }
 
-func startFollower(t *testing.T, s *fakeServer, clk clock.WithTicker, change ...func(*source)) *follower {
+func startFollower(t *testing.T, s *fakeServer, clk clock.WithTicker, change ...func(*watchedList)) *follower {
 	t.Helper()
 	config := s.config()
 	config.QPS = -1
@@ -56,7 +56,7 @@ func startFollower(t *testing.T, s *fakeServer, clk clock.WithTicker, change ...
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, from := &follower{}, newSource(client, "customresourcedefinitions", "", "")
+	f, from := &follower{}, newWatchedList(client, "customresourcedefinitions", "", "")
 	from.clock = clk
 	for _, change := range change {
 		change(from)
@@ -182,7 +182,7 @@ func TestWhatCannotBeResumedIsListed(t *testing.T) {
 func TestAfterAnEarlierListEverythingIsListed(t *testing.T) {
 	eachKindOfList(t, func(t *testing.T, s *fakeServer, c *collection) {
 		c.version = 10
-		f := startFollower(t, s, clock.RealClock{}, func(from *source) { from.restored = func(error, time.Time) {} })
+		f := startFollower(t, s, clock.RealClock{}, func(from *watchedList) { from.restored = func(error, time.Time) {} })
 		f.saw(t, "list a")
 		s.change(func() { c.put("b", object{}) })
 		f.saw(t, "set b") // The watch has begun.
@@ -204,9 +204,9 @@ func TestAfterAnEarlierListEverythingIsListed(t *testing.T) {
 func TestEarlierListsAreARestore(t *testing.T) {
 	var told error
 	clk := clocktesting.NewFakeClock(noon)
-	s := newSource(nil, "definitions", "", "")
+	s := newWatchedList(nil, "definitions", "", "")
 	s.clock, s.restored = clk, func(err error, _ time.Time) { told = err }
-	lists := &store[*documents.Definition]{source: s, apply: func(delta[*documents.Definition]) {}}
+	lists := &store[*documents.Definition]{list: s, apply: func(delta[*documents.Definition]) {}}
 	for _, err := range []error{lists.Replace(nil, "10"), lists.Bookmark("20"), lists.Replace(nil, "20")} {
 		if err != nil {
 			t.Fatal(err)

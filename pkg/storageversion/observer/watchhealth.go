@@ -26,9 +26,9 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// sourceHealth tells the Ledger that a source cannot be read, when attempts have failed for a poll interval. Until
+// watchHealth tells the Ledger that a watched list cannot be read, when attempts have failed for a poll interval. Until
 // then, what was read last counts, as it does between two polls.
-type sourceHealth struct {
+type watchHealth struct {
 	*sharedLedger
 	// report tells the Ledger.
 	report func(now time.Time, failing storageversion.Unreadable) storageversion.Changes
@@ -41,24 +41,24 @@ type sourceHealth struct {
 	lateUntil int64
 }
 
-// followWithHealth follows a source as follow does, and tells whether it can be read.
-func followWithHealth[T watchable](ctx context.Context, h *sourceHealth, from *source, apply func(delta[T])) {
+// followWithHealth follows a watched list as follow does, and tells whether it can be read.
+func followWithHealth[T watchable](ctx context.Context, h *watchHealth, from *watchedList, apply func(delta[T])) {
 	follow(ctx, from, func(d delta[T]) {
 		apply(d)
 		h.applied(d.revision) // Not earlier: until then, what is known is out of date.
 	}, h.tried)
 }
 
-func (s *sharedLedger) healthOf(class storageversion.Class) *sourceHealth {
+func (s *sharedLedger) healthOf(class storageversion.Class) *watchHealth {
 	report := func(now time.Time, failing storageversion.Unreadable) storageversion.Changes {
 		return s.ledger.SetUnreadable(class, failing)
 	}
-	return &sourceHealth{sharedLedger: s, report: report}
+	return &watchHealth{sharedLedger: s, report: report}
 }
 
 // applied records that everything is known up to a revision. A watch that hangs may still show earlier ones: an API
 // server whose cache hears nothing of etcd goes on sending bookmarks.
-func (h *sourceHealth) applied(revision int64) {
+func (h *watchHealth) applied(revision int64) {
 	h.update(func(now time.Time) storageversion.Changes {
 		if revision < h.lateUntil {
 			return nil
@@ -69,10 +69,10 @@ func (h *sourceHealth) applied(revision int64) {
 	})
 }
 
-// tried records an attempt to read the source. Normally the failures end when a watch begins. Once the Ledger knows
-// that the source cannot be read, they end only when a change was applied. Until then what was missed has not come,
+// tried records an attempt to read the list. Normally the failures end when a watch begins. Once the Ledger knows
+// that the list cannot be read, they end only when a change was applied. Until then what was missed has not come,
 // and the API server may still answer that it has forgotten it.
-func (h *sourceHealth) tried(err error) {
+func (h *watchHealth) tried(err error) {
 	h.update(func(now time.Time) storageversion.Changes {
 		switch {
 		case err == nil && h.unreadable:
@@ -95,7 +95,7 @@ func (h *sourceHealth) tried(err error) {
 }
 
 // late records that a watch is open, and has not shown since a time what etcd had at a revision.
-func (h *sourceHealth) late(since time.Time, revision int64, err error) {
+func (h *watchHealth) late(since time.Time, revision int64, err error) {
 	h.update(func(now time.Time) storageversion.Changes {
 		h.failingSince, h.unreadable, h.lateUntil = since, true, revision
 		return h.report(now, storageversion.Unreadable{Failure: err.Error(), Since: since})

@@ -77,7 +77,7 @@ func (c *cluster) each(check func(schema.GroupResource) error) error {
 	return errors.Join(check(widgets), check(deployments), check(flunders))
 }
 
-// broken answers the requests for a source with that code from now on.
+// broken answers the requests for a watched list with that code from now on.
 func (c *cluster) broken(path string, code int) {
 	c.host.change(func() { c.host.failing[path] = code })
 	c.host.CloseClientConnections()
@@ -113,7 +113,7 @@ func (c *cluster) tolds() map[schema.GroupResource]int {
 	return told
 }
 
-func TestSourceThatCannotBeRead(t *testing.T) {
+func TestWatchedListThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name, path string
