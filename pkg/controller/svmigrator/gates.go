@@ -66,22 +66,23 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 	if err != nil {
 		return time.Time{}, err
 	}
+	ready := false
 	if decision.Verdict == Go {
-		wait, again := c.enqueueReady(m)
-		if wait == nil {
-			return again, nil
-		}
-		decision = *wait
+		decision, ready = c.readiness(m)
 	}
 	status := &statusWriter{env: c.env, stored: m}
-	switch decision.Verdict {
-	case Wait:
-		err = status.write(ctx, waiting(decision))
-	case Fail:
+	switch {
+	case decision.Reason == "": // The status stays as it is.
+	case decision.Verdict == Fail:
 		err = status.write(ctx, failed(decision)) // If somebody has just suspended it, another decision follows.
+	default:
+		err = status.write(ctx, waiting(decision))
 	}
 	if errors.Is(err, errMigrationGone) || errors.Is(err, controller.ErrOutdated) {
 		err = nil // An event about the change queues the migration again.
+	}
+	if ready {
+		c.ready.Add(m.Name) // This comes last: from now on a free slot may begin the run.
 	}
 	return decision.DecideAt, err
 }
@@ -106,36 +107,31 @@ func (c *Controller) checkGatesBeforeSlot(
 	return decision, nil
 }
 
-// enqueueReady adds a migration that may write to those that wait for a free slot, unless another migration of the
-// resource runs, or it waits for its next try. It returns the decision to wait that the status has to say. If the
-// status stays as it is, it returns nil, and when to decide again, or zero if an event says when.
-func (c *Controller) enqueueReady(m *migrationv1alpha1.StorageVersionMigration) (wait *Decision, again time.Time) {
+// readiness reports whether a migration that may write is ready for a slot, and what its status says while it has none:
+// without a reason the status stays as it is. If the decision has no time, an event says when to decide again.
+func (c *Controller) readiness(m *migrationv1alpha1.StorageVersionMigration) (says Decision, ready bool) {
 	now, memory := c.env.clock.Now(), c.runs.memoryOf(m)
 	switch {
 	case now.Before(memory.notBefore) && memory.postponed.Reason != "":
-		return &memory.postponed, time.Time{}
+		return memory.postponed, false
 	case now.Before(memory.notBefore):
-		return nil, memory.notBefore
+		return Decision{DecideAt: memory.notBefore}, false
 	case c.ready.NumRequeues(m.Name) > 0:
-		return nil, time.Time{} // Its last run failed. It is queued again when the backoff is over.
+		return Decision{}, false // Its last run failed. It is queued again when the backoff is over.
 	}
 	other := c.runs.runOf(m.GroupResource())
+	ready = other == nil // Otherwise it is queued again when the run of the other one has ended.
 	switch {
 	case memory.saysStuck(&m.Status) || memory.saysPostponed(&m.Status):
-		// The status already says why it waits, and Queued would say less.
-	case other != nil:
-		wait = new(waitDecision(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource runs. "+
-			"This one starts when that one has ended or gives up its slot", other.name))
+		return Decision{}, ready // The status already says why it waits, and Queued would say less.
+	case !ready:
+		return waitDecision(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource runs. "+
+			"This one starts when that one has ended or gives up its slot", other.name), false
 	case c.ready.Len() > 0 || len(c.runs.all()) >= c.env.options.ConcurrentMigrations:
-		wait = new(waitDecision(migrationv1alpha1.MigrationReasonQueued, "as many migrations run as "+
-			"--concurrent-migrations allows, or others come first. This one starts when a slot is free"))
-	default:
-		again = now.Add(minRetry) // A run begins now.
+		return waitDecision(migrationv1alpha1.MigrationReasonQueued, "as many migrations run as "+
+			"--concurrent-migrations allows, or others come first. This one starts when a slot is free"), true
 	}
-	if other == nil { // Otherwise it is queued again when the run of the other one has ended.
-		c.ready.Add(m.Name) // This comes last: from now on a free slot may begin the run.
-	}
-	return wait, again
+	return Decision{DecideAt: now.Add(minRetry)}, true // A run begins now.
 }
 
 // passGates checks gates 6 to 9 and stores the target (10). It returns an error if a gate is closed. If the error is
