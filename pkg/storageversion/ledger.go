@@ -40,9 +40,9 @@ type Ledger struct {
 	aggregated          aggregated
 	sightings           sightings
 	unreadable          unreadable
-	// departedUnread has a sighting for each time that processes left which may have written resources that no document
+	// unreadDepartures has a sighting for each time that processes left which may have written resources that no document
 	// has shown yet. When such a resource becomes known, its sightings begin with these.
-	departedUnread []Sighting
+	unreadDepartures []Sighting
 }
 
 // NewLedger returns a Ledger without facts. linger is for how long the address of a server may still answer after the
@@ -103,7 +103,7 @@ func (l *Ledger) SetServers(now time.Time, living []Process, unbroken bool) Chan
 		l.looks.takeBack()
 	}
 	if !unbroken {
-		l.departedUnread = nil
+		l.unreadDepartures = nil
 		for resource := range l.builtIns.all() {
 			delete(l.sightings, resource)
 		}
@@ -123,8 +123,8 @@ func (l *Ledger) Living() []Process { return l.servers.living }
 
 // noteDeparture notes that processes left which nobody may have read.
 func (l *Ledger) noteDeparture(now time.Time, departure Sighting) {
-	l.departedUnread = append(l.departedUnread, departure)
-	l.departedUnread = l.departedUnread[max(0, len(l.departedUnread)-maxSightings):]
+	l.unreadDepartures = append(l.unreadDepartures, departure)
+	l.unreadDepartures = l.unreadDepartures[max(0, len(l.unreadDepartures)-maxSightings):]
 	unread := l.looks.unconfirmed(departure.UnreadDeparted)
 	if len(unread) == 0 {
 		return
@@ -187,7 +187,7 @@ func (l *Ledger) SetLook(now time.Time, look Look) Changes {
 			doubt := Sighting{Evidence: l.servers.evidence()}
 			l.sightings.append(now, resource, doubt.behind(l.aggregated.versions(resource)))
 		}
-		for _, departure := range l.departedUnread {
+		for _, departure := range l.unreadDepartures {
 			l.sightings.append(now, resource, departure)
 		}
 	}

@@ -56,17 +56,17 @@ func (e *evaluation) recordSightings() {
 		stored = sighting.Evidence.StoredVersions()
 	}
 	// Servers that nobody asked may have written in any encoding: those that left meanwhile, and those that live.
-	departedUnread := slices.ContainsFunc(sightings, func(s storageversion.Sighting) bool {
+	unreadDeparted := slices.ContainsFunc(sightings, func(s storageversion.Sighting) bool {
 		return slices.ContainsFunc(s.UnreadDeparted, e.mayBeUnasked)
 	})
 	e.unseenServers = !e.problemMayPass() && e.ofKubeAPIServers() &&
 		slices.ContainsFunc(e.in.Observation.UnreadLiving, e.mayWriteAnything)
-	if gap || departedUnread || e.unseenServers {
+	if gap || unreadDeparted || e.unseenServers {
 		add(storageversion.Unknown)
 	}
 
 	current := e.current()
-	e.newEpoch = gap || departedUnread || e.old.Epoch == 0 || len(persisted) > len(before) ||
+	e.newEpoch = gap || unreadDeparted || e.old.Epoch == 0 || len(persisted) > len(before) ||
 		current != e.old.CurrentStorageVersionHash ||
 		slices.ContainsFunc(sightings, func(s storageversion.Sighting) bool {
 			return len(s.Writing) > 0 && !s.WritesOnly(e.old.CurrentStorageVersionHash)
