@@ -217,9 +217,9 @@ func TestVanishedAPIIsQuiet(t *testing.T) {
 // TestLifeOfGarbage goes through everything that happens to an entry and to an object, and what is counted of it.
 func TestLifeOfGarbage(t *testing.T) {
 	mixed := published("apps.mixed", entry("living", "v1"), entry("gone", "v1beta1"))
-	empty := published("apps.empty")
-	f := newFixture(t, mixed, empty)
-	f.cache(t, mixed, empty, leaseOf("living"))
+	empty, stale := published("apps.empty"), published("apps.stale", entry("gone", "v1"), entry("gone2", "v1"))
+	f := newFixture(t, mixed, empty, stale)
+	f.cache(t, mixed, empty, stale, leaseOf("living"))
 	before := counters(t)
 
 	var looks []time.Duration
@@ -260,13 +260,16 @@ func TestLifeOfGarbage(t *testing.T) {
 	wantWrites := []write{
 		{"delete", "apps.empty", "uid-apps.empty", "7", ""},
 		{"update status", "apps.mixed", "uid-apps.mixed", "7", markerReason},
+		{"update status", "apps.stale", "uid-apps.stale", "7", markerReason},
 		{"update status", "apps.mixed", "uid-apps.mixed", "7", "CommonEncodingVersionSet"},
+		{"delete", "apps.stale", "uid-apps.stale", "7", ""},
 	}
 	if diff := cmp.Diff(wantWrites, writes); diff != "" {
 		t.Errorf("writes (-want +got):\n%s", diff)
 	}
 	wantCounters := map[string]float64{
-		"entries_removed_total": 1, "objects_deleted_total no_entries": 1, "syncs_held_back_total grace": 15,
+		"entries_removed_total": 3, "objects_deleted_total no_entries": 1, "objects_deleted_total stale_entries": 1,
+		"syncs_held_back_total grace": 15,
 	}
 	if diff := cmp.Diff(wantCounters, since(before, counters(t))); diff != "" {
 		t.Errorf("counters (-want +got):\n%s", diff)

@@ -40,10 +40,11 @@ import (
 )
 
 // TestOneServer shares a control plane between what needs only one living server. The others are a Lease and an entry,
-// or only an entry. No other test runs at this time.
+// or only an entry. No other test runs at the time of the first part.
 func TestOneServer(t *testing.T) {
 	cp := onlyServer(t)
 	t.Run("a controller leaves nothing behind", func(t *testing.T) { leavesNothingBehind(t, cp) })
+	t.Parallel()
 	t.Run("lease reads that fail remove nothing", func(t *testing.T) { leaseReadsThatFail(t, cp) })
 	t.Run("both kinds of garbage go, in spite of races", func(t *testing.T) { bothKindsOfGarbage(t, cp) })
 	t.Run("an API server that is away is left in peace", func(t *testing.T) { serverAway(t, cp) })
@@ -313,7 +314,7 @@ func bothKindsOfGarbage(t *testing.T, cp *controlplane.ControlPlane) {
 	})
 }
 
-// checkRise allows for more: earlier parts of the test count where before is zero, and a lost race is tried again.
+// checkRise allows for more: other tests count too, and a lost race is tried again. Unit tests count exactly.
 func checkRise(t *testing.T, name, labelValue string, before, atLeast float64) error {
 	t.Helper()
 	if got := metric(t, name, labelValue) - before; got < atLeast {
