@@ -23,23 +23,34 @@ import (
 	"time"
 )
 
-// poll is how long to wait between two looks at a condition. Looks cost processor time, of which the tests have too
-// little: some start a program. So the wait is also restOfLooks times as long as the last look, and a tenth of all the
-// time so far, up to longestRest.
+// pollInterval is how long to wait between two looks at a condition. Looks cost processor time, of which the tests have
+// too little: some start a program. So the wait is also restOfLooks times as long as the last look, and a tenth of all
+// the time so far, up to longestRest.
 const (
-	poll        = 500 * time.Millisecond
-	restOfLooks = 3
-	longestRest = 2 * time.Second
+	pollInterval = 500 * time.Millisecond
+	restOfLooks  = 3
+	longestRest  = 2 * time.Second
+	// pollMemory is how long to wait at least between two looks at what this process recorded, which cost next to nothing.
+	pollMemory = 100 * time.Millisecond
 	// fewestLooks is how often During looks at least: on a busy machine a single look may last for the whole period.
 	fewestLooks = 3
 )
 
-// repeat calls look until it returns true or ctx ends.
-func repeat(ctx context.Context, look func(ctx context.Context) (done bool)) {
+// restAfter is how long to rest after a look that took so long, and all looks together so long.
+func restAfter(last, all time.Duration) time.Duration {
+	return max(pollInterval, min(max(restOfLooks*last, all/10), longestRest))
+}
+
+func restOfMemory(last, _ time.Duration) time.Duration { return max(pollMemory, restOfLooks*last) }
+
+// repeat calls look until it returns true or ctx ends, and rests after each.
+func repeat(
+	ctx context.Context, rest func(last, all time.Duration) time.Duration, look func(ctx context.Context) (done bool),
+) {
 	first := time.Now()
 	for began := first; ctx.Err() == nil && !look(ctx); began = time.Now() {
 		select {
-		case <-time.After(max(poll, min(max(restOfLooks*time.Since(began), time.Since(first)/10), longestRest))):
+		case <-time.After(rest(time.Since(began), time.Since(first))):
 		case <-ctx.Done():
 		}
 	}
@@ -48,10 +59,25 @@ func repeat(ctx context.Context, look func(ctx context.Context) (done bool)) {
 // Eventually polls until check has nothing to complain about.
 func Eventually(t *testing.T, within time.Duration, check func(ctx context.Context) error) {
 	t.Helper()
+	poll(t, within, restAfter, check)
+}
+
+// EventuallySeen is Eventually for a check that sends no request and reads no file, because it is about what this
+// process recorded. It looks more often.
+func EventuallySeen(t *testing.T, within time.Duration, check func() error) {
+	t.Helper()
+	poll(t, within, restOfMemory, func(context.Context) error { return check() })
+}
+
+func poll(
+	t *testing.T, within time.Duration, rest func(last, all time.Duration) time.Duration,
+	check func(ctx context.Context) error,
+) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
 	last := errors.New("nobody has looked")
-	repeat(ctx, func(ctx context.Context) bool {
+	repeat(ctx, rest, func(ctx context.Context) bool {
 		if err := check(ctx); err == nil || ctx.Err() == nil {
 			last = err
 		}
@@ -75,9 +101,9 @@ func During(t *testing.T, period time.Duration, check func(ctx context.Context) 
 		looks++
 		return complaint != nil || ctx.Err() != nil && looks >= fewestLooks
 	}
-	repeat(ctx, look)
+	repeat(ctx, restAfter, look)
 	if complaint == nil && looks < fewestLooks {
-		repeat(t.Context(), look)
+		repeat(t.Context(), restAfter, look)
 	}
 	if complaint != nil {
 		t.Fatal(complaint)

@@ -17,7 +17,6 @@ limitations under the License.
 package svmtrigger
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -43,10 +42,10 @@ func testAbsence(t *testing.T, c *cluster) {
 	startMigrator(t, c)
 	first := c.startManager(t, "first")
 	for _, r := range all {
-		framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+		framework.EventuallySeen(t, soon, func() error { return c.migrated(r, "v1") })
 	}
 	expected := migratable(t, c)
-	framework.Eventually(t, soon, func(context.Context) error { return c.allMigrated(expected) })
+	framework.EventuallySeen(t, soon, func() error { return c.allMigrated(expected) })
 	before := c.allStates()
 	framework.StopManager(t, first)
 
@@ -61,8 +60,8 @@ func testAbsence(t *testing.T, c *cluster) {
 	c.flip(t, often, "v1")
 	second := c.startManager(t, "second")
 
-	framework.Eventually(t, soon, func(context.Context) error { return c.lists(once, once.hashes("v1", "v2")) })
-	framework.Eventually(t, soon, func(context.Context) error {
+	framework.EventuallySeen(t, soon, func() error { return c.lists(once, once.hashes("v1", "v2")) })
+	framework.EventuallySeen(t, soon, func() error {
 		for _, write := range c.stateWrites(often.String(), began) {
 			if write.state != nil && !certain(write.state) {
 				return nil
@@ -70,12 +69,12 @@ func testAbsence(t *testing.T, c *cluster) {
 		}
 		return fmt.Errorf("two changes went by unseen: %s", c.lifeOf(often.String(), began))
 	})
-	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(once, "v2") })
-	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(often, "v1") })
+	framework.EventuallySeen(t, soon, func() error { return c.migrated(once, "v2") })
+	framework.EventuallySeen(t, soon, func() error { return c.migrated(often, "v1") })
 
 	delete(before, once.String())
 	delete(before, often.String())
-	framework.Eventually(t, soon, func(context.Context) error { return c.allConfirmed(before) })
+	framework.EventuallySeen(t, soon, func() error { return c.allConfirmed(before) })
 	for _, life := range c.migrationsAfter(began) {
 		if _, same := before[resourceOf(life.last()).String()]; same {
 			t.Errorf("nothing changed, and there is a migration: %v", life)

@@ -59,12 +59,12 @@ func testAggregatedServer(t *testing.T, c *cluster) {
 	})
 	startJudge(t, c, flunders)
 	startMigrator(t, c)
-	const poll = 20 * time.Second
+	const poll = 10 * time.Second
 	manager := c.startManager(t, "manager",
 		"--poll-interval="+poll.String(), "--auto-migrate=*."+controlplane.SampleGroup)
 
 	for _, r := range []resource{flunders, fischers} {
-		framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1alpha1") })
+		framework.EventuallySeen(t, soon, func() error { return c.migrated(r, "v1alpha1") })
 		// If polls come late, as on a busy machine, the controller begins a further epoch, which needs a migration too.
 		made := c.migrationsOf(r.GroupResource, 0)
 		if epochs := c.state(r.String()).Status.Epoch; len(made) == 0 || int64(len(made)) > epochs {
@@ -79,7 +79,7 @@ func testAggregatedServer(t *testing.T, c *cluster) {
 	if err := sample.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	framework.Eventually(t, soon, func(context.Context) error {
+	framework.EventuallySeen(t, soon, func() error {
 		return c.says(flunders, v1alpha1.StorageStateAgreed, metav1.ConditionFalse, v1alpha1.StateReasonDiscoveryFailed)
 	})
 	t.Logf("while discovery fails: %s", words(c.state(flunders.String())))
@@ -90,7 +90,7 @@ func testAggregatedServer(t *testing.T, c *cluster) {
 	if sample, err = c.StartSampleServer(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
-	framework.Eventually(t, soon, func(context.Context) error {
+	framework.EventuallySeen(t, soon, func() error {
 		return c.says(flunders, v1alpha1.StorageStateAgreed, metav1.ConditionTrue, v1alpha1.StateReasonServersAgree)
 	})
 	for _, r := range []resource{flunders, fischers} {
@@ -119,7 +119,7 @@ func testServiceMoves(t *testing.T, c *cluster, sample *controlplane.Process) {
 	// The absence of a manager is too short to matter at that interval. What the migration proves counts only after the
 	// next poll, which never comes here.
 	c.startManager(t, "manager-after-the-move", "--poll-interval=1h", "--auto-migrate=*."+controlplane.SampleGroup)
-	framework.Eventually(t, soon, func(context.Context) error {
+	framework.EventuallySeen(t, soon, func() error {
 		if epoch := c.state(flunders.String()).Status.Epoch; epoch == before {
 			return fmt.Errorf("the epoch is still %d", epoch)
 		}

@@ -79,7 +79,7 @@ func testTheJudgeConvicts(t *testing.T, c *cluster) {
 	c.record(t, forgetful, forgetful.hash("v2"))
 	c.record(t, hasty, v1alpha1.Unknown, hasty.hash("v2"), hasty.hash("v1"))
 	c.record(t, hasty, hasty.hash("v2"))
-	framework.Eventually(t, soon, func(context.Context) error {
+	framework.EventuallySeen(t, soon, func() error {
 		return errors.Join(
 			guilty.convicts("[Unknown] left "+forgetful.String()),
 			guilty.convicts("/forgetfuls/default/old is stored as "+customGroup+"/v1"),
@@ -99,7 +99,7 @@ func testTheJudgeConvicts(t *testing.T, c *cluster) {
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	framework.Eventually(t, soon, func(context.Context) error {
+	framework.EventuallySeen(t, soon, func() error {
 		lives := c.migrationsOf(honestly.GroupResource, 0)
 		if len(lives) == 0 || !hasCondition(lives[0].last(), v1alpha1.MigrationSucceeded) {
 			return fmt.Errorf("the migration has not succeeded: %v", lives)
@@ -107,7 +107,7 @@ func testTheJudgeConvicts(t *testing.T, c *cluster) {
 		return nil
 	})
 	c.record(t, honestly, honestly.hash("v2"))
-	framework.During(t, (shortGrace+10)*judgeInterval, func(context.Context) error {
+	framework.During(t, (shortGrace+3)*judgeInterval, func(context.Context) error {
 		innocent.mu.Lock()
 		defer innocent.mu.Unlock()
 		return errors.Join(complaints(innocent.found)...)

@@ -71,7 +71,7 @@ func testIdleCost(t *testing.T, c *cluster) {
 	quick := c.startManager(t, "quick", "--poll-interval="+quickPoll.String(), noMigrations,
 		"--secure-port="+port)
 	expected := migratable(t, c)
-	framework.Eventually(t, soon, func(context.Context) error { return c.haveStates(expected) })
+	framework.EventuallySeen(t, soon, func() error { return c.haveStates(expected) })
 
 	c.spreadHeartbeats(t)
 	before, began := c.allStates(), c.mark(t)
@@ -127,7 +127,7 @@ func (c *cluster) spreadHeartbeats(t *testing.T) {
 	for i, name := range names {
 		c.ageHeartbeat(t, name, heartbeatInterval*time.Duration(i)/time.Duration(len(names)))
 	}
-	framework.Eventually(t, soon, func(context.Context) error {
+	framework.EventuallySeen(t, soon, func() error {
 		for _, name := range names {
 			if writes := c.stateWrites(name, 0); time.Since(writes[len(writes)-1].seen) < settle {
 				return fmt.Errorf("states are still written: %s", words(c.state(name)))

@@ -78,7 +78,7 @@ func testCrash(t *testing.T, c *cluster, managerStarted time.Time, come func(cra
 		return err
 	})
 	c.slowest = max(c.slowest, time.Since(came))
-	framework.Eventually(t, soon, func(context.Context) error {
+	framework.EventuallySeen(t, soon, func() error {
 		return c.says(flowSchema, v1alpha1.StorageStateAgreed, metav1.ConditionTrue, v1alpha1.StateReasonServersAgree)
 	})
 	t.Logf("the servers agree %v after one was told to come", time.Since(came).Round(time.Second))

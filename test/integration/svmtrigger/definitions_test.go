@@ -54,7 +54,7 @@ func testDefinitions(t *testing.T, c *cluster) {
 	m := startMigrator(t, c)
 	c.startManager(t, "manager", onlyCustom)
 	for _, r := range all {
-		framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+		framework.EventuallySeen(t, soon, func() error { return c.migrated(r, "v1") })
 	}
 
 	t.Run("a flip", func(t *testing.T) { testFlip(t, c, flipped) })
@@ -69,7 +69,7 @@ func testFlip(t *testing.T, c *cluster, r resource) {
 	began := c.mark(t)
 	epoch := c.state(r.String()).Status.Epoch
 	flipped := c.flip(t, r, "v2")
-	framework.Eventually(t, soon, func(context.Context) error {
+	framework.EventuallySeen(t, soon, func() error {
 		for _, write := range c.stateWrites(r.String(), began) {
 			if write.state == nil {
 				continue
@@ -86,7 +86,7 @@ func testFlip(t *testing.T, c *cluster, r resource) {
 		}
 		return fmt.Errorf("no state settles: %s", c.lifeOf(r.String(), began))
 	})
-	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v2") })
+	framework.EventuallySeen(t, soon, func() error { return c.migrated(r, "v2") })
 	c.migratedOnceSettled(t, r, began, flipped)
 	if stored, err := c.storedVersions(t, r); err != nil || !slices.Equal(stored, []string{r.Group + "/v2"}) {
 		t.Errorf("%s is stored as %v (%v)", r, stored, err)
@@ -114,10 +114,10 @@ func testTwoFlips(t *testing.T, c *cluster, r resource) {
 	second := c.flip(t, r, "v1")
 	between := time.Since(first)
 	t.Logf("the second flip came at most %v after the first", between.Round(time.Millisecond))
-	framework.Eventually(t, soon, func(context.Context) error {
+	framework.EventuallySeen(t, soon, func() error {
 		return errors.Join(c.lists(r, r.hashes("v1", "v2")), c.writes(r, "v1"))
 	})
-	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+	framework.EventuallySeen(t, soon, func() error { return c.migrated(r, "v1") })
 	if between < settle/2 { // Else there may have been time for a migration to v2.
 		c.migratedOnceSettled(t, r, began, second)
 	}
@@ -130,12 +130,12 @@ func testTwoFlips(t *testing.T, c *cluster, r resource) {
 func testShortened(t *testing.T, c *cluster, m *migrator, r resource) {
 	m.behave(r, holding)
 	c.flip(t, r, "v2")
-	framework.Eventually(t, soon, func(context.Context) error { return c.lists(r, r.hashes("v1", "v2")) })
+	framework.EventuallySeen(t, soon, func() error { return c.lists(r, r.hashes("v1", "v2")) })
 	c.setStoredVersions(t, r, "v2")
 	framework.Eventually(t, soon, func(ctx context.Context) error { return c.warned(ctx, r, "storedVersions") })
 	framework.During(t, settle, func(context.Context) error { return c.lists(r, r.hashes("v1", "v2")) })
 	m.behave(r, honest)
-	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v2") })
+	framework.EventuallySeen(t, soon, func() error { return c.migrated(r, "v2") })
 }
 
 // testOvertaken flips back while objects are on their way to v2. That migration has to go, and another to come.
@@ -144,7 +144,7 @@ func testOvertaken(t *testing.T, c *cluster, m *migrator, r resource) {
 	began := c.mark(t)
 	c.flip(t, r, "v2")
 	c.createStoredAs(t, r, "new", "v2")
-	framework.Eventually(t, soon, func(context.Context) error {
+	framework.EventuallySeen(t, soon, func() error {
 		if lives := c.migrationsOf(r.GroupResource, began); len(lives) != 1 || lives[0].last().Status.StartTime == nil {
 			return fmt.Errorf("no migration runs: %v", lives)
 		}
@@ -152,14 +152,14 @@ func testOvertaken(t *testing.T, c *cluster, m *migrator, r resource) {
 	})
 	running, back := c.migrationsOf(r.GroupResource, began)[0], c.mark(t)
 	flipped := c.flip(t, r, "v1")
-	framework.Eventually(t, soon, func(context.Context) error {
+	framework.EventuallySeen(t, soon, func() error {
 		if c.exists(running.uid()) {
 			return fmt.Errorf("the migration to the encoding of before still exists: %v", running)
 		}
 		return nil
 	})
 	m.behave(r, honest)
-	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+	framework.EventuallySeen(t, soon, func() error { return c.migrated(r, "v1") })
 	c.migratedOnceSettled(t, r, back, flipped)
 }
 
@@ -194,7 +194,7 @@ func (c *cluster) asCreated(state *v1alpha1.StorageState) *v1alpha1.StorageState
 func testRecreated(t *testing.T, c *cluster, r resource) {
 	old := c.state(r.String())
 	c.undefine(t, r)
-	framework.Eventually(t, soon, func(context.Context) error {
+	framework.EventuallySeen(t, soon, func() error {
 		if state := c.state(r.String()); state != nil {
 			return fmt.Errorf("there still is %s", words(state))
 		}
@@ -203,11 +203,11 @@ func testRecreated(t *testing.T, c *cluster, r resource) {
 	began := c.mark(t)
 	c.define(t, r)
 	c.create(t, r, "new")
-	framework.Eventually(t, soon, func(context.Context) error { return c.writes(r, "v1") })
+	framework.EventuallySeen(t, soon, func() error { return c.writes(r, "v1") })
 	if first := c.asCreated(c.state(r.String())); first.UID == old.UID || certain(first) {
 		t.Errorf("the state of a definition that was made anew begins with %s", words(first))
 	}
-	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+	framework.EventuallySeen(t, soon, func() error { return c.migrated(r, "v1") })
 	if err := c.migrationCount(r, began, 1); err != nil {
 		t.Error(err)
 	}

@@ -46,18 +46,18 @@ func testServersBehindALoadBalancer(t *testing.T) {
 	started := time.Now()
 	c.startManager(t, "manager", onlyChosen)
 	w := startWriter(t, c.Servers()...)
-	framework.Eventually(t, soon, func(context.Context) error {
+	framework.EventuallySeen(t, soon, func() error {
 		return c.says(flowSchema, v1alpha1.StorageStateAgreed, metav1.ConditionTrue, v1alpha1.StateReasonServersAgree)
 	})
 	t.Logf("the servers agree %v after the start of the manager", time.Since(started).Round(time.Millisecond))
-	framework.Eventually(t, soon, func(context.Context) error { return c.everythingKnown() })
+	framework.EventuallySeen(t, soon, func() error { return c.everythingKnown() })
 	t.Logf("everything is known %v after the start of the manager", time.Since(started).Round(time.Millisecond))
 	t.Run("an upgrade that is taken back", func(t *testing.T) { testRollback(t, c, w) })
 
 	began := c.mark(t)
 	c.Balancer().SetBackends(c.Servers()[0])
 	c.restart(t, c.Servers()[1], nil)
-	framework.Eventually(t, soon, func(context.Context) error {
+	framework.EventuallySeen(t, soon, func() error {
 		agreed := meta.FindStatusCondition(c.state(flowSchema.String()).Status.Conditions, v1alpha1.StorageStateAgreed)
 		if want := "reached only 1 of them"; !strings.Contains(agreed.Message, want) {
 			return fmt.Errorf("no %q in %q", want, agreed.Message)
@@ -71,7 +71,7 @@ func testServersBehindALoadBalancer(t *testing.T) {
 		return c.serversUnseen()
 	})
 	c.Balancer().SetBackends()
-	framework.Eventually(t, soon, func(context.Context) error { return c.upgraded("v1beta1") })
+	framework.EventuallySeen(t, soon, func() error { return c.upgraded("v1beta1") })
 }
 
 // serversUnseen complains unless the states of built-in resources say that not all servers were seen, and that these

@@ -17,7 +17,6 @@ limitations under the License.
 package svmtrigger
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -48,14 +47,14 @@ func testLeaderChange(t *testing.T) {
 
 	quarter := c.letCreate(t, len(expected)/4)
 	leader := c.startManagerAt(t, quarter.Config(framework.ManagerUser, framework.Masters), "first-leader", args...)
-	framework.Eventually(t, soon, func(context.Context) error {
+	framework.EventuallySeen(t, soon, func() error {
 		if len(c.allStates()) == 0 {
 			return errors.New("the first leads not")
 		}
 		return nil
 	})
 	c.startManager(t, "heir", args...)
-	framework.Eventually(t, soon, func(context.Context) error {
+	framework.EventuallySeen(t, soon, func() error {
 		if created := len(c.migrationsAfter(0)); created < len(expected)/4 {
 			return fmt.Errorf("only %d migrations are created", created)
 		}
@@ -71,7 +70,7 @@ func testLeaderChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("the leader was killed when %d of %d migrations were created", len(c.migrationsAfter(0)), len(expected))
-	framework.Eventually(t, soon, func(context.Context) error { return c.allMigrated(expected) })
+	framework.EventuallySeen(t, soon, func() error { return c.allMigrated(expected) })
 	for _, gr := range expected {
 		if err := c.migrationCount(resource{GroupResource: gr}, 0, 1); err != nil {
 			t.Error(err)

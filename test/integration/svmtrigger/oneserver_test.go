@@ -54,7 +54,7 @@ func testFirstInstallation(t *testing.T, c *cluster) {
 
 	began := time.Now()
 	manager := c.startManager(t, "manager")
-	framework.Eventually(t, soon, func(context.Context) error { return c.haveStates(expected) })
+	framework.EventuallySeen(t, soon, func() error { return c.haveStates(expected) })
 	t.Logf("all states are there %v after the start of the manager", time.Since(began).Round(time.Millisecond))
 	for name, writes := range c.firstRecords() {
 		if certain(writes) {
@@ -63,12 +63,12 @@ func testFirstInstallation(t *testing.T, c *cluster) {
 	}
 
 	// Nobody migrates yet: all migrations are created, and the states say that they wait.
-	framework.Eventually(t, soon, func(context.Context) error { return c.allQueued(expected) })
+	framework.EventuallySeen(t, soon, func() error { return c.allQueued(expected) })
 	if early := c.migrationsAfter(0)[0].seen.Sub(began); early < settle {
 		t.Errorf("the first migration was created %v after the start, before the settle period", early)
 	}
 	startMigrator(t, c)
-	framework.Eventually(t, soon, func(context.Context) error { return c.allMigrated(expected) })
+	framework.EventuallySeen(t, soon, func() error { return c.allMigrated(expected) })
 	t.Logf("everything is migrated %v after the start of the manager", time.Since(began).Round(time.Millisecond))
 
 	for _, gr := range expected {

@@ -55,7 +55,7 @@ func testReins(t *testing.T, c *cluster) {
 
 	// Before anything may be migrated: a pause that comes in time.
 	observing := c.startManager(t, "observing", "--auto-migrate=-*")
-	framework.Eventually(t, soon, func(context.Context) error { return c.notSelected(all...) })
+	framework.EventuallySeen(t, soon, func() error { return c.notSelected(all...) })
 	framework.During(t, 2*settle, func(context.Context) error { return c.noMigrationsOf(0, all...) })
 	c.annotate(t, paused, v1alpha1.PausedAnnotation, "true")
 	framework.StopManager(t, observing)
@@ -69,7 +69,7 @@ func testReins(t *testing.T, c *cluster) {
 	})
 	c.startManager(t, "manager", selected)
 	t.Run("what is not selected waits, and says so", func(t *testing.T) {
-		framework.Eventually(t, soon, func(context.Context) error { return c.notSelected(excluded, byHand) })
+		framework.EventuallySeen(t, soon, func() error { return c.notSelected(excluded, byHand) })
 	})
 	t.Run("paused", func(t *testing.T) { testPaused(t, c, paused) })
 	t.Run("failed", func(t *testing.T) { testFailed(t, c, m, failed) })
@@ -79,7 +79,7 @@ func testReins(t *testing.T, c *cluster) {
 	t.Run("started over", func(t *testing.T) { testStartedOver(t, c, paused) })
 	t.Run("deleted while it is paused", func(t *testing.T) { testDeletedWhilePaused(t, c, hurried) })
 	t.Run("inherited from another controller", func(t *testing.T) {
-		framework.Eventually(t, soon, func(context.Context) error { return c.migrated(inherited, "v1") })
+		framework.EventuallySeen(t, soon, func() error { return c.migrated(inherited, "v1") })
 		if err := c.migrationCount(inherited, left, 1); err != nil {
 			t.Error(err)
 		}
@@ -99,9 +99,9 @@ func (c *cluster) notSelected(resources ...resource) error {
 
 // testSoaking wants resources to wait for the soak period of the manager, and one not to that has none.
 func testSoaking(t *testing.T, c *cluster, hurried resource, soaking ...resource) {
-	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(hurried, "v1") })
+	framework.EventuallySeen(t, soon, func() error { return c.migrated(hurried, "v1") })
 	for _, r := range soaking {
-		framework.Eventually(t, soon, func(context.Context) error {
+		framework.EventuallySeen(t, soon, func() error {
 			return c.says(r, v1alpha1.StorageStateMigrated, metav1.ConditionFalse, v1alpha1.StateReasonSoaking)
 		})
 	}
@@ -114,7 +114,7 @@ func testSoaking(t *testing.T, c *cluster, hurried resource, soaking ...resource
 func testDeletedWhilePaused(t *testing.T, c *cluster, r resource) {
 	c.patchState(t, r, `{"spec": {"paused": true}}`)
 	old := c.state(r.String())
-	framework.Eventually(t, soon, func(context.Context) error {
+	framework.EventuallySeen(t, soon, func() error {
 		if old = c.state(r.String()); !old.Spec.Paused {
 			return errors.New("the history does not have the pause yet")
 		}
@@ -122,7 +122,7 @@ func testDeletedWhilePaused(t *testing.T, c *cluster, r resource) {
 	})
 	// The manager remembers a pause that it has seen. That it puts back the heartbeat shows that it has.
 	c.ageHeartbeat(t, r.String(), 2*time.Hour)
-	framework.Eventually(t, soon, func(context.Context) error {
+	framework.EventuallySeen(t, soon, func() error {
 		if at := c.state(r.String()).Status.LastHeartbeatTime; time.Since(at.Time) > time.Hour {
 			return fmt.Errorf("the last heartbeat was at %v", at)
 		}
@@ -132,7 +132,7 @@ func testDeletedWhilePaused(t *testing.T, c *cluster, r resource) {
 	if err := c.States().Delete(t.Context(), r.String(), metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	framework.Eventually(t, soon, func(context.Context) error {
+	framework.EventuallySeen(t, soon, func() error {
 		if state := c.state(r.String()); state == nil || state.UID == old.UID {
 			return fmt.Errorf("there is no new state yet: %s", words(state))
 		}
@@ -145,17 +145,17 @@ func testDeletedWhilePaused(t *testing.T, c *cluster, r resource) {
 }
 
 func testPaused(t *testing.T, c *cluster, r resource) {
-	framework.Eventually(t, soon, func(context.Context) error {
+	framework.EventuallySeen(t, soon, func() error {
 		return c.says(r, v1alpha1.StorageStateMigrated, metav1.ConditionFalse, v1alpha1.StateReasonPaused)
 	})
 	framework.During(t, settle, func(context.Context) error { return c.noMigrationsOf(0, r) })
 	c.annotate(t, r, v1alpha1.PausedAnnotation, "false")
-	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+	framework.EventuallySeen(t, soon, func() error { return c.migrated(r, "v1") })
 }
 
 // testFailed wants one attempt, a backoff in the state, and another attempt when the administrator asks.
 func testFailed(t *testing.T, c *cluster, m *migrator, r resource) {
-	framework.Eventually(t, soon, func(context.Context) error {
+	framework.EventuallySeen(t, soon, func() error {
 		return c.says(r, v1alpha1.StorageStateMigrated, metav1.ConditionFalse, v1alpha1.StateReasonMigrationFailed)
 	})
 	backoff := c.state(r.String()).Status.Backoff
@@ -166,7 +166,7 @@ func testFailed(t *testing.T, c *cluster, m *migrator, r resource) {
 	framework.During(t, settle, func(context.Context) error { return c.migrationCount(r, 0, 1) })
 	m.behave(r, honest)
 	c.annotate(t, r, v1alpha1.RetryAnnotation, "please")
-	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+	framework.EventuallySeen(t, soon, func() error { return c.migrated(r, "v1") })
 	state := c.state(r.String())
 	if state.Status.LastHandledRetry != "please" || state.Status.Backoff != nil {
 		t.Errorf("after the attempt that was asked for: answered %q, %s", state.Status.LastHandledRetry, words(state))
@@ -179,7 +179,7 @@ func testFailed(t *testing.T, c *cluster, m *migrator, r resource) {
 
 // testBoasted wants a success that proves nothing to have no effect on what is listed.
 func testBoasted(t *testing.T, c *cluster, m *migrator, r resource) {
-	framework.Eventually(t, soon, func(context.Context) error {
+	framework.EventuallySeen(t, soon, func() error {
 		lives := c.migrationsOf(r.GroupResource, 0)
 		if len(lives) == 0 || !hasCondition(lives[0].last(), v1alpha1.MigrationSucceeded) {
 			return fmt.Errorf("no migration of %s has ended: %v", r, lives)
@@ -202,20 +202,20 @@ func testBoasted(t *testing.T, c *cluster, m *migrator, r resource) {
 	}
 	m.behave(r, honest)
 	c.annotate(t, r, v1alpha1.RetryAnnotation, "with a migrator that knows targets")
-	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+	framework.EventuallySeen(t, soon, func() error { return c.migrated(r, "v1") })
 }
 
 // testDeleted deletes a migration that runs. It still is needed.
 func testDeleted(t *testing.T, c *cluster, m *migrator, r resource) {
-	framework.Eventually(t, soon, func(context.Context) error { return c.migrationCount(r, 0, 1) })
+	framework.EventuallySeen(t, soon, func() error { return c.migrationCount(r, 0, 1) })
 	life := c.migrationsOf(r.GroupResource, 0)[0]
 	if err := c.Migrations().Delete(t.Context(), life.last().Name,
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	framework.Eventually(t, soon, func(context.Context) error { return c.migrationCount(r, 0, 2) })
+	framework.EventuallySeen(t, soon, func() error { return c.migrationCount(r, 0, 2) })
 	m.behave(r, honest)
-	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+	framework.EventuallySeen(t, soon, func() error { return c.migrated(r, "v1") })
 	if err := c.migrationCount(r, 0, 2); err != nil {
 		t.Error(err)
 	}
@@ -232,7 +232,7 @@ func testByHand(t *testing.T, c *cluster, r resource) {
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+	framework.EventuallySeen(t, soon, func() error { return c.migrated(r, "v1") })
 	if err := c.migrationCount(r, 0, 1); err != nil {
 		t.Error(err)
 	}
@@ -246,7 +246,7 @@ func testStartedOver(t *testing.T, c *cluster, r resource) {
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	framework.Eventually(t, soon, func(context.Context) error {
+	framework.EventuallySeen(t, soon, func() error {
 		if state := c.state(r.String()); state == nil || state.UID == old.UID || state.Status.Epoch != old.Status.Epoch {
 			return fmt.Errorf("there is no new state yet: %s", words(state))
 		}
@@ -255,7 +255,7 @@ func testStartedOver(t *testing.T, c *cluster, r resource) {
 	if first := c.asCreated(c.state(r.String())); certain(first) {
 		t.Errorf("a state that starts over begins with %s", words(first))
 	}
-	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+	framework.EventuallySeen(t, soon, func() error { return c.migrated(r, "v1") })
 	if err := c.migrationCount(r, began, 1); err != nil {
 		t.Error(err)
 	}

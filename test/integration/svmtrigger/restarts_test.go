@@ -42,7 +42,7 @@ func testRestarts(t *testing.T, c *cluster) {
 	startJudge(t, c, configMaps, flowSchema)
 	startMigrator(t, c)
 	leader := c.startManager(t, "leader", append(framework.PatientElection, onlyChosen)...)
-	framework.Eventually(t, soon, func(context.Context) error { return c.everythingKnown() })
+	framework.EventuallySeen(t, soon, func() error { return c.everythingKnown() })
 
 	t.Run("a node goes with its server and its leader", func(t *testing.T) { testNode(t, c, leader) })
 	t.Run("all servers begin to publish storage versions", func(t *testing.T) { testPublishing(t, c) })
@@ -69,7 +69,7 @@ func testPublishing(t *testing.T, c *cluster) {
 			*s = controlplane.StorageVersionAPI(*s)
 		}))
 	}
-	framework.Eventually(t, soon, func(context.Context) error {
+	framework.EventuallySeen(t, soon, func() error {
 		if state := c.state(flowSchema.String()); state.Status.Evidence.Source != v1alpha1.EvidenceFromStorageVersion {
 			return errors.New(words(state))
 		}
@@ -114,7 +114,7 @@ func (c *cluster) staysTheSame(
 	})
 	if err := c.nothingDoubted(before, since); err != nil {
 		t.Logf("a restart took so long that states were doubted: %v", err)
-		framework.Eventually(t, soon, func(context.Context) error { return c.everythingKnown() })
+		framework.EventuallySeen(t, soon, func() error { return c.everythingKnown() })
 	}
 }
 

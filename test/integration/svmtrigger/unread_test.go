@@ -57,8 +57,8 @@ func testUnread(t *testing.T, c *cluster) {
 	c.startManagerAt(t, gate.Config(framework.ManagerUser, framework.Masters), "unread",
 		"--poll-interval="+poll.String(), "--auto-migrate=configmaps,"+gears.String())
 	of := []resource{gears, configMaps}
-	says := func(status metav1.ConditionStatus, reason string) func(context.Context) error {
-		return func(context.Context) error {
+	says := func(status metav1.ConditionStatus, reason string) func() error {
+		return func() error {
 			var errs []error
 			for _, r := range of {
 				errs = append(errs, c.says(r, v1alpha1.StorageStateAgreed, status, reason),
@@ -67,22 +67,22 @@ func testUnread(t *testing.T, c *cluster) {
 			return errors.Join(errs...)
 		}
 	}
-	framework.Eventually(t, soon, says(metav1.ConditionTrue, v1alpha1.StateReasonServersAgree))
+	framework.EventuallySeen(t, soon, says(metav1.ConditionTrue, v1alpha1.StateReasonServersAgree))
 
 	before, began := c.allStates(), c.mark(t)
 	refused.Store(true)
 	gate.CutConnections() // The API server lets a watch go on that it would refuse by now, for ten minutes.
 	c.flip(t, gears, "v2")
 	out := says(metav1.ConditionFalse, v1alpha1.StateReasonDiscoveryFailed)
-	framework.Eventually(t, soon, out)
+	framework.EventuallySeen(t, soon, out)
 	for _, r := range of {
 		agreed := meta.FindStatusCondition(c.state(r.String()).Status.Conditions, v1alpha1.StorageStateAgreed)
 		t.Logf("%s: %s", r, agreed.Message)
 	}
-	framework.During(t, 2*poll, out)
+	framework.During(t, 2*poll, func(context.Context) error { return out() })
 
 	refused.Store(false)
-	framework.Eventually(t, soon, func(context.Context) error {
+	framework.EventuallySeen(t, soon, func() error {
 		return errors.Join(c.migrated(gears, "v2"), c.migrated(configMaps, "v1"))
 	})
 	if err := errors.Join(c.migrationCount(gears, began, 1), c.migrationCount(configMaps, began, 0)); err != nil {

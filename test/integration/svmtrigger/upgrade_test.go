@@ -78,7 +78,7 @@ func testUpgrade(
 	started = time.Now()
 	w := startWriter(t, c.Servers()...)
 
-	framework.Eventually(t, soon, func(context.Context) error { return c.everythingKnown() })
+	framework.EventuallySeen(t, soon, func() error { return c.everythingKnown() })
 	for _, r := range []resource{policies, bindings} {
 		if err := c.migrated(r, "v1beta1"); err != nil {
 			t.Fatal(err)
@@ -99,12 +99,12 @@ func testRollback(t *testing.T, c *cluster, w *writer) {
 	server := c.Servers()[len(c.Servers())-1]
 	c.restart(t, server, upgrade)
 	w.through(server)
-	framework.Eventually(t, soon, func(context.Context) error { return c.disagree(began) })
+	framework.EventuallySeen(t, soon, func() error { return c.disagree(began) })
 	// What a server wrote that left at once counts as not known.
 	framework.During(t, longEnoughToBeMet, func(context.Context) error { return c.disagree(began) })
 	w.through(c.Servers()...)
 	c.restart(t, server, downgrade)
-	framework.Eventually(t, soon, func(context.Context) error { return c.upgraded("v1beta1") })
+	framework.EventuallySeen(t, soon, func() error { return c.upgraded("v1beta1") })
 	for _, r := range []resource{policies, bindings} {
 		if err := c.migrationCount(r, began, 1); err != nil && !c.mayDoubt(t) {
 			t.Error(err)
@@ -124,7 +124,7 @@ func testRoll(t *testing.T, c *cluster, w *writer) {
 	for i, server := range servers[:len(servers)-1] {
 		w.through(servers[i+1:]...)
 		c.restart(t, server, upgrade)
-		framework.Eventually(t, soon, func(context.Context) error { return c.disagree(began) })
+		framework.EventuallySeen(t, soon, func() error { return c.disagree(began) })
 		framework.During(t, settle/2, func(context.Context) error { return c.noMigrationsOf(began, policies, bindings) })
 	}
 	if err := c.noMigrationsOf(began, policies, bindings); err != nil {
@@ -139,7 +139,7 @@ func testRoll(t *testing.T, c *cluster, w *writer) {
 	w.through(servers...)
 	c.restart(t, servers[len(servers)-1], upgrade)
 	agreed := time.Now()
-	framework.Eventually(t, soon, func(context.Context) error { return c.upgraded("v1") })
+	framework.EventuallySeen(t, soon, func() error { return c.upgraded("v1") })
 	t.Logf("migrated %v after the last server was ready", time.Since(agreed).Round(time.Millisecond))
 	for _, r := range []resource{policies, bindings} {
 		if err := c.migrationCount(r, began, 1); err != nil && !c.mayDoubt(t) {
