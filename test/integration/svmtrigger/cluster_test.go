@@ -52,11 +52,24 @@ type part struct {
 // onOne returns a test that runs parts one after the other on one control plane with that many servers.
 func onOne(servers int, parts ...part) func(t *testing.T) {
 	return func(t *testing.T) {
-		c := startCluster(t, make([]controlplane.Server, servers)...)
-		for _, one := range parts {
-			if !c.Part(t, one.name, func(t *testing.T) { one.run(t, c) }) {
-				return
-			}
+		startCluster(t, make([]controlplane.Server, servers)...).run(t, parts)
+	}
+}
+
+// onHost returns a test that runs parts one after the other on a server with a host, so that a manager that talks to an
+// interceptor finds the server at the address that it advertises.
+func onHost(parts ...part) func(t *testing.T) {
+	return func(t *testing.T) {
+		cp := controlplane.Start(t, controlplane.Config{Hosts: true, Servers: []controlplane.Server{{AllowAll: true}}})
+		useCluster(t, cp, cp.AdminConfig()).run(t, parts)
+	}
+}
+
+func (c *cluster) run(t *testing.T, parts []part) {
+	t.Helper()
+	for _, one := range parts {
+		if !c.Part(t, one.name, func(t *testing.T) { one.run(t, c) }) {
+			return
 		}
 	}
 }

@@ -31,11 +31,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
-// testLeaderChange kills the leader in the middle of a first installation, between its writes. The server has a host,
-// so that the leader, which talks to an interceptor, finds it at the address that it advertises.
-func testLeaderChange(t *testing.T) {
-	cp := controlplane.Start(t, controlplane.Config{Hosts: true, Servers: []controlplane.Server{{AllowAll: true}}})
-	c := useCluster(t, cp, cp.AdminConfig())
+// testLeaderChange kills the leader in the middle of a first installation, between its writes.
+func testLeaderChange(t *testing.T, c *cluster) {
 	startJudge(t, c, configMaps, flowSchema)
 	startMigrator(t, c)
 	const resources = 24

@@ -36,7 +36,8 @@ func TestTrigger(t *testing.T) {
 		{Name: "Restarts", Servers: 2, Run: onOne(2, part{"Restarts", testRestarts})},
 		{Name: "ServersBehindALoadBalancer", Servers: 2, Run: testServersBehindALoadBalancer},
 		{Name: "Installation", Servers: 1, Run: testInstallation},
-		{Name: "Unread", Servers: 1, Run: onOne(1, part{"Unread", testUnread})},
-		{Name: "LeaderChange", Servers: 1, Run: testLeaderChange},
+		{Name: "ServerWithHost", Servers: 1, Run: onHost(
+			part{"LeaderChange", testLeaderChange}, part{"Unread", testUnread},
+		)},
 	})
 }
