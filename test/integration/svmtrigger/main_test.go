@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { framework.Main(m, []string{"sample-apiserver"}) }
 func TestTrigger(t *testing.T) {
 	framework.RunTogether(t, 6, []framework.Test{
 		{Name: "UpgradeSeenInStorageVersions", Servers: 2, Run: testUpgradeSeenInStorageVersions},
-		{Name: "UpgradeSeenInDiscovery", Servers: 3, Run: testUpgradeSeenInDiscovery},
+		{Name: "UpgradeSeenInDiscovery", Servers: 2, Run: testUpgradeSeenInDiscovery},
 		{Name: "CustomResources", Servers: 1, Run: onOne(
 			1, part{"TheJudgeConvicts", testTheJudgeConvicts}, part{"Definitions", testDefinitions}, part{"Reins", testReins},
 			part{"Aggregated", testAggregatedServer},
