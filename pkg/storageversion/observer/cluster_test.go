@@ -19,6 +19,7 @@ package observer
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"slices"
 	"strings"
@@ -83,8 +84,15 @@ type cluster struct {
 	leases, slices, definitions, apiServices, storageVersions, sampleSlices *collection
 }
 
-// TestMain fails if an Observer leaves goroutines behind.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain fails if an Observer leaves goroutines behind. Tests wait for timeouts much more than for a processor, so
+// more of them run at a time than the flag says.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // newCluster has that many servers. The Observer does not run yet. Tests with one wait much, so they run beside others.
 func newCluster(t *testing.T, servers int) *cluster {

@@ -251,6 +251,7 @@ func TestWhoLivedBeforeTheFirstList(t *testing.T) {
 
 // TestHistoryNeverErrs compares what is found in generated histories with what was at every revision.
 func TestHistoryNeverErrs(t *testing.T) {
+	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -223,6 +223,7 @@ func TestSharedAddressThatGoes(t *testing.T) {
 
 // TestServerThatTellsLater has a server that does not tell who it is when it is asked first.
 func TestServerThatTellsLater(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		cluster func(*testing.T, int) *cluster
 		path    string

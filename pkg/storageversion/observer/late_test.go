@@ -59,6 +59,7 @@ func TestLateWatchIsAlwaysNoticed(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			c := prepare(t)
 			c.run(t)
 			c.until(t, c.encodings(1))

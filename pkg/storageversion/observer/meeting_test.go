@@ -141,6 +141,7 @@ func (m *meeting) confirmAll(ctx context.Context) error {
 }
 
 func TestMeeting(t *testing.T) {
+	t.Parallel()
 	around := func(connection, _ int) int { return connection % 3 }
 	hidesOne := func(connection, _ int) int { return connection % 2 }
 	onlyOne := func(int, int) int { return 0 }

@@ -98,6 +98,7 @@ func (c *cluster) read(t *testing.T, r recorded) migrationv1alpha1.StorageEviden
 // 1.34 take over the Lease, those of 1.35 do not, and those of 1.36 write their address into it. Those of 1.37 do as
 // those of 1.36.
 func TestRecordedRestart(t *testing.T) {
+	t.Parallel()
 	for release, facts := range map[string]struct{ keepsLease, address bool }{
 		"1.34": {keepsLease: true}, "1.35": {}, "1.36": {address: true},
 	} {

@@ -131,6 +131,7 @@ func TestWatchedListThatCannotBeRead(t *testing.T) {
 			migrationv1alpha1.EvidenceFromAggregatedDiscovery},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			c := newReadingCluster(t)
 			began := c.clock.Now()
 			c.broken(tc.path, tc.code)
