@@ -40,20 +40,18 @@ import (
 )
 
 // longEnoughToLoop is how long a controller that loops would write hundreds of states.
-const longEnoughToLoop = 10 * time.Second
+const longEnoughToLoop = 5 * time.Second
 
-// TestDefinitionsOfOthers begins where kube-storage-version-migrator's definitions are installed, and puts them back
-// under a manager that runs.
-func TestDefinitionsOfOthers(t *testing.T) {
-	t.Parallel()
-	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{{AllowAll: true}}})
+// testDefinitionsOfOthers begins where kube-storage-version-migrator's definitions are installed, and puts them back
+// under a manager that runs. It leaves ours installed.
+func testDefinitionsOfOthers(t *testing.T, cp *controlplane.ControlPlane) {
 	theirs := definitionsOfKubeStorageVersionMigrator(t)
 	ours, err := crds.Objects()
 	if err != nil {
 		t.Fatal(err)
 	}
 	apply(t, cp, theirs...)
-	p := startManager(t, cp, framework.Manager, "patient", "--leader-elect=false")
+	p := startManager(t, cp, framework.Manager, "waiting", "--leader-elect=false")
 	eventually(t, soon, "the manager says that the definitions are of others", func() bool {
 		return strings.Contains(p.Log(), "lacks a field")
 	})
@@ -62,7 +60,7 @@ func TestDefinitionsOfOthers(t *testing.T) {
 	if _, body := p.get(t, nil, "/readyz"); !strings.Contains(body, check) {
 		t.Errorf("/readyz does not say what is missing:\n%s", body)
 	}
-	if n := stateWrites(t, cp, "patient"); n != 0 {
+	if n := stateWrites(t, cp, "waiting"); n != 0 {
 		t.Errorf("%d writes of states that could not be stored", n)
 	}
 	checkRepeats(t, p.Log(), "lacks a field", 4, unanswered) // Two controllers wait for two resources.
@@ -71,10 +69,10 @@ func TestDefinitionsOfOthers(t *testing.T) {
 	states := dynamicClient(t, cp).Resource(v1alpha1.SchemeGroupVersion.WithResource("storagestates"))
 	var recorded map[string]record
 	eventually(t, soon, "all states are recorded, and none is about to be written", func() bool {
-		before := stateWrites(t, cp, "patient")
+		before := stateWrites(t, cp, "waiting")
 		time.Sleep(5 * time.Second)
 		recorded = records(t, states)
-		return len(recorded) > 0 && stateWrites(t, cp, "patient") == before
+		return len(recorded) > 0 && stateWrites(t, cp, "waiting") == before
 	})
 
 	// The API server ends the watch of states, and each one looks as if another controller had written it.

@@ -44,12 +44,13 @@ func TestOneServer(t *testing.T) {
 	)
 }
 
-// TestStart starts managers whose API server says nothing, or is not there yet.
+// TestStart starts managers where others have installed the migration API, and the first part puts ours in its place.
+// Then it starts managers whose API server says nothing, or is not there yet.
 func TestStart(t *testing.T) {
 	t.Parallel()
 	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{{AllowAll: true}}})
-	installMigrationAPI(t, cp)
-	inTurn(t, cp, part{"PausedAPIServer", testPausedAPIServer}, part{"BeforeTheAPIServer", testStartBeforeTheAPIServer})
+	inTurn(t, cp, part{"DefinitionsOfOthers", testDefinitionsOfOthers},
+		part{"PausedAPIServer", testPausedAPIServer}, part{"BeforeTheAPIServer", testStartBeforeTheAPIServer})
 }
 
 // testStartBeforeTheAPIServer follows a control plane node that boots: the manager is up first, with nobody to talk to.
