@@ -71,7 +71,7 @@ func TestControllerNames(t *testing.T) {
 		names.StorageVersionMigrationTriggerController: {"svmtrigger"},
 		names.StorageVersionMigratorController:         {"svmigrator"},
 	}
-	got := map[string][]string{}
+	got, gates := map[string][]string{}, map[string][]featuregate.Feature{}
 	for _, d := range NewControllerDescriptors() {
 		got[d.Name] = d.Aliases
 		for _, name := range append([]string{d.Name}, d.Aliases...) {
@@ -82,9 +82,15 @@ func TestControllerNames(t *testing.T) {
 		if !strings.HasSuffix(d.Name, "-controller") {
 			t.Errorf("%q does not end in -controller", d.Name)
 		}
-		if len(d.FeatureGates) == 0 {
-			t.Errorf("%q has no feature gate", d.Name)
-		}
+		gates[d.Name] = d.FeatureGates
+	}
+	wantGates := map[string][]featuregate.Feature{
+		names.StorageVersionGarbageCollectorController: {features.StorageVersionGarbageCollector},
+		names.StorageVersionMigrationTriggerController: {features.StorageVersionMigrationTrigger},
+		names.StorageVersionMigratorController:         {features.StorageVersionMigrator},
+	}
+	if diff := cmp.Diff(wantGates, gates); diff != "" {
+		t.Errorf("gates of controllers (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("controllers and aliases differ from what users know (-want +got):\n%s", diff)

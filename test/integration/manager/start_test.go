@@ -242,7 +242,7 @@ func testWrongFlags(t *testing.T, cp *controlplane.ControlPlane) {
 				`"svmtriger" is not in the list of known controllers, --controllers: the known controllers are ` +
 					`["storage-version-migration-trigger-controller" "storage-version-migrator-controller" "storageversion-`,
 				`--auto-migrate: "-secrets" only leaves something out, so that the list selects nothing: write "*,-secrets"`,
-				"--settle-period must not be negative",
+				"--settle-period must be from 0s to 24h0m0s, got -1s",
 				"--poll-interval must be from 10s to 1h0m0s, got 1s",
 				"--max-storage-growth must be zero, which is no bound, or between 1Mi and 1Pi, got -1Gi",
 				"--max-rewrites-per-second must be zero, which is no bound, or between 0.01 and 1e+06, got -1",
@@ -333,8 +333,8 @@ func testPlugin(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 }
 
-// testSelection selects by name, by alias and by gate, and reads from the metrics what runs. There is no leader
-// election, hence no lease.
+// testSelection selects by default, and by name, by alias and by gate, and reads from the metrics what runs. Unit tests
+// have all other selections. There is no leader election, hence no lease.
 func testSelection(t *testing.T, cp *controlplane.ControlPlane) {
 	c := client(t, cp.AdminConfig())
 	leases := c.CoordinationV1().Leases(metav1.NamespaceSystem)
@@ -350,25 +350,9 @@ func testSelection(t *testing.T, cp *controlplane.ControlPlane) {
 			args: nil,
 			runs: []string{gcController, triggerController},
 		},
-		"an alias": {
-			args: []string{"--controllers=storageversiongc"},
-			runs: []string{gcController},
-		},
-		"another alias": {
-			args: []string{"--controllers=svmtrigger"},
-			runs: []string{triggerController},
-		},
-		"all but one, and one by alias": {
-			args: []string{"--controllers=*,writer,-storageversiongc,-waiter"},
-			runs: []string{"writer-controller", triggerController},
-		},
 		"a gate": {
 			args: []string{"--controllers=*,writer,-waiter", "--feature-gates=StorageVersionGarbageCollector=false"},
 			runs: []string{"writer-controller", triggerController},
-		},
-		"another gate": {
-			args: []string{"--controllers=*,-waiter", "--feature-gates=StorageVersionMigrationTrigger=false"},
-			runs: []string{gcController},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
