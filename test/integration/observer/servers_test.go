@@ -129,7 +129,7 @@ func (s *observed) knows(server *controlplane.APIServer) bool {
 
 func ptrTo[T any](v T) *T { return &v }
 
-// emulate kills the server and starts it as the version before, with all APIs of that version.
+// emulate kills the server and starts it as the version before, with the API of policies of that version.
 func emulate(t *testing.T, s *observed, server *controlplane.APIServer) {
 	t.Helper()
 	within(t, eventually, func() error { return s.complete(policies, storageversion.BuiltIn, 1) })
@@ -138,7 +138,7 @@ func emulate(t *testing.T, s *observed, server *controlplane.APIServer) {
 	}
 	err := server.Restart(func(spec *controlplane.Server) {
 		spec.EmulatedVersion = "1.36"
-		spec.RuntimeConfig = append(spec.RuntimeConfig, "api/all=true")
+		spec.RuntimeConfig = append(spec.RuntimeConfig, "admissionregistration.k8s.io/v1beta1=true")
 	})
 	if err != nil {
 		t.Fatal(err)
