@@ -108,7 +108,7 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 	for i := range servers {
 		servers[i] = controlplane.Server{
 			AllowAll: true, AuditPolicy: auditPolicy, EmulatedVersion: oldRelease,
-			RuntimeConfig: []string{"api/all=true"},
+			RuntimeConfig: []string{"admissionregistration.k8s.io/v1beta1=true"}, // of policies
 			ExtraArgs:     []string{"--request-timeout=" + RequestTimeout.String()},
 		}
 	}
