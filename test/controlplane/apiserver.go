@@ -40,6 +40,8 @@ const (
 	securePort = 6443
 	adminUser  = "admin"
 	adminGroup = "system:masters"
+	// loopbackUser is who an API server is to itself.
+	loopbackUser = "system:apiserver"
 )
 
 // APIServer is one kube-apiserver of a control plane. Its address, host name and identity stay the same whatever

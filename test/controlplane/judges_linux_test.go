@@ -90,7 +90,7 @@ func TestHalfALineOfAudit(t *testing.T) {
 	}
 	write(`{"auditID":"c"}` + "\n" + `{"auditID":"d"`)
 
-	all := RequestFilter{}.maySelect
+	all := RequestFilter{}.maySelect()
 	var seen []string
 	if err := readAudit(path, all, func(event *auditv1.Event) { seen = append(seen, string(event.AuditID)) }); err != nil {
 		t.Fatal(err)

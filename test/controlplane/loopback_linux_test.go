@@ -31,6 +31,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
@@ -159,6 +160,17 @@ func checkAudit(t *testing.T, cp *ControlPlane) {
 		Users: []string{"carol"}, Verbs: []string{"get"}, Resources: []schema.GroupResource{resource},
 	}, RequestCounts{got: 1})
 	expect(t, cp, RequestFilter{Users: []string{"nobody"}}, RequestCounts{})
+	for _, users := range [][]string{nil, {adminUser}, {"carol", loopbackUser}} {
+		if _, err := cp.Requests(RequestFilter{Users: users}); err == nil {
+			t.Errorf("requests of %q, which are not recorded, are counted", users)
+		}
+	}
+	// The administrator has sent requests before: the log has none of them.
+	must(t, readAudit(cp.auditPath("only"), RequestFilter{}.maySelect(), func(event *auditv1.Event) {
+		if user := event.User.Username; user == adminUser || user == loopbackUser {
+			t.Errorf("a request of %s is recorded: %s", user, event.RequestURI)
+		}
+	}))
 }
 
 func expect(t *testing.T, cp *ControlPlane, filter RequestFilter, want RequestCounts) {
