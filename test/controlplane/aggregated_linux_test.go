@@ -29,13 +29,13 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-func TestAnAggregatedServerAndControllersRunBesideTheServers(t *testing.T) {
-	t.Parallel()
-	cp := Start(t, Config{Servers: make([]Server, 1), Hosts: true})
-	_, err := cp.StartControllerManager("controllers",
+// testAggregatedServerAndControllers starts both beside a server with RBAC. Where programs have hosts of their own is
+// what TestThreeServersOnHosts is about, and TestReplicasOfAnAggregatedServer of the observer.
+func testAggregatedServerAndControllers(t *testing.T, cp *ControlPlane) {
+	_, err := cp.StartControllerManager("",
 		"--controllers=serviceaccount-controller,serviceaccount-token-controller")
 	must(t, err)
-	sample, err := cp.StartSampleServer(t.Context(), "aggregated")
+	sample, err := cp.StartSampleServer(t.Context(), "")
 	must(t, err)
 
 	t.Run("objects of the aggregated server are served and stored", func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestAnAggregatedServerAndControllersRunBesideTheServers(t *testing.T) {
 	})
 	t.Run("the aggregated server is started again with other flags", func(t *testing.T) {
 		must(t, sample.Kill())
-		_, err := cp.StartSampleServer(t.Context(), "aggregated", "--watch-cache=false")
+		_, err := cp.StartSampleServer(t.Context(), "", "--watch-cache=false")
 		must(t, err)
 		flunders := schema.GroupVersionResource{Group: SampleGroup, Version: "v1alpha1", Resource: "flunders"}
 		client := dynamicFor(t, cp).Resource(flunders).Namespace("default")

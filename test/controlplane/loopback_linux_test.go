@@ -72,6 +72,9 @@ func TestOneServerOnLoopbackFromStartToEnd(t *testing.T) {
 		}
 	})
 	t.Run("what etcd has can be told", func(t *testing.T) { testStored(t, cp) })
+	t.Run("an aggregated server and controllers run beside it", func(t *testing.T) {
+		testAggregatedServerAndControllers(t, cp)
+	})
 	t.Run("it comes back after kill -9 of itself and of etcd, with its data", func(t *testing.T) {
 		marker := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "marker", Namespace: "default"}}
 		_, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), marker, metav1.CreateOptions{})
