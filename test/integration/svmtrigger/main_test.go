@@ -27,17 +27,17 @@ func TestMain(m *testing.M) { framework.Main(m, []string{"sample-apiserver"}) }
 // TestTrigger begins with the tests that take longest.
 func TestTrigger(t *testing.T) {
 	framework.RunTogether(t, 6, []framework.Test{
-		{Name: "UpgradeSeenInStorageVersions", Servers: 2, Run: testUpgradeSeenInStorageVersions},
-		{Name: "UpgradeSeenInDiscovery", Servers: 2, Run: testUpgradeSeenInDiscovery},
 		{Name: "CustomResources", Servers: 1, Run: onOne(
 			1, part{"TheJudgeConvicts", testTheJudgeConvicts}, part{"Definitions", testDefinitions}, part{"Reins", testReins},
 			part{"Aggregated", testAggregatedServer},
 		)},
-		{Name: "Restarts", Servers: 2, Run: onOne(2, part{"Restarts", testRestarts})},
-		{Name: "ServersBehindALoadBalancer", Servers: 2, Run: testServersBehindALoadBalancer},
 		{Name: "Installation", Servers: 1, Run: testInstallation},
+		{Name: "UpgradeSeenInDiscovery", Servers: 2, Run: testUpgradeSeenInDiscovery},
+		{Name: "UpgradeSeenInStorageVersions", Servers: 2, Run: testUpgradeSeenInStorageVersions},
+		{Name: "ServersBehindALoadBalancer", Servers: 2, Run: testServersBehindALoadBalancer},
 		{Name: "ServerWithHost", Servers: 1, Run: onHost(
 			part{"LeaderChange", testLeaderChange}, part{"Unread", testUnread},
 		)},
+		{Name: "Restarts", Servers: 2, Run: onOne(2, part{"Restarts", testRestarts})},
 	})
 }
