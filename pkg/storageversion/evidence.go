@@ -45,16 +45,22 @@ func Durable(e migrationv1alpha1.StorageEvidence) bool {
 	if Anonymous(e) {
 		return false
 	}
-	// More addresses than servers mean that a server has no Lease, so nothing tells its processes apart.
-	allHaveLeases := len(e.Endpoints) <= len(e.Servers)
+	// More addresses than processes mean that a server has no Lease, so nothing tells its processes apart. A
+	// StorageVersion also names servers that are gone.
+	processes := 0
+	for _, server := range e.Servers {
+		if server.Incarnation != "" {
+			processes++
+		}
+	}
+	allHaveLeases := len(e.Endpoints) <= processes
 	switch e.Source {
 	case migrationv1alpha1.EvidenceFromStorageVersion:
 		return e.StorageVersion != nil && allHaveLeases
 	case migrationv1alpha1.EvidenceFromCustomResourceDefinition:
 		return e.CustomResourceDefinition != nil
 	case migrationv1alpha1.EvidenceFromServerDiscovery:
-		return len(e.Servers) > 0 && allHaveLeases &&
-			!slices.ContainsFunc(e.Servers, func(s migrationv1alpha1.ServerEvidence) bool { return s.Incarnation == "" })
+		return len(e.Servers) > 0 && processes == len(e.Servers) && allHaveLeases
 	default:
 		return false
 	}

@@ -168,12 +168,16 @@ func TestServerWithoutALease(t *testing.T) {
 			s.servers(true, "a/1")
 			if publishes {
 				s.SetStorageVersion(s.tick(), "apps.deployments", &StorageVersion{
-					UID: "u", ResourceVersion: "1", EncodingVersions: map[string]string{"a": "apps/v1"},
+					UID: "u", ResourceVersion: "1", EncodingVersions: map[string]string{"a": "apps/v1", "gone": "apps/v1"},
 				}, true)
 				s.SetStorageVersionsWatched(s.tick(), true)
 			}
 			s.looks(at([]Document{document, document}[:documents]...), "a/1")
-			last, _ := lastOf(s.Observe(s.now, deployments).Sightings)
+			o := s.Observe(s.now.Add(time.Hour), deployments)
+			if read := o.ReadAt.Equal(o.Time); read != (publishes && durable) {
+				t.Errorf("%d servers: read now is %v, by %s", documents, read, source)
+			}
+			last, _ := lastOf(o.Sightings)
 			if got := Durable(last.Evidence); got != durable || last.Evidence.Source != source {
 				t.Errorf("%d servers, of which one has a Lease: durable is %v, by %s", documents, got, last.Evidence.Source)
 			}

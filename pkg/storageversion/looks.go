@@ -55,7 +55,7 @@ type looks struct {
 type reading struct {
 	first     time.Time // when the first of these looks was recorded
 	confirmed bool      // etcd has shown since that the process held its Lease
-	publishes bool      // the last of these looks found that all servers serve the StorageVersion API
+	published time.Time // when the last of these looks was recorded that found the StorageVersion API at all servers
 	// takenBack means that looks may have counted another process in its place. A record may name it as read all the
 	// same. Nothing else is set then.
 	takenBack bool
@@ -81,16 +81,26 @@ func (l *looks) set(now time.Time, look Look) (unread []Process) {
 
 // noteRead records that the last look read the living processes.
 func (l *looks) noteRead(now time.Time) {
-	before, publish := l.readings, !slices.ContainsFunc(l.needed(), func(address string) bool {
+	before, allServe := l.readings, !slices.ContainsFunc(l.needed(), func(address string) bool {
 		return !l.last.Documents[address].ServesStorageVersions
 	})
 	l.read, l.readAt, l.readings, l.mayBeTakenOver = l.servers.living, now, map[Process]reading{}, false
 	for _, process := range l.read {
 		r := before[process]
 		r.first, r.takenBack = cmp.Or(r.first, now), false
-		r.publishes = publish
+		if allServe {
+			r.published = now
+		}
 		l.readings[process] = r
 	}
+}
+
+// publishes reports whether a process counts as one that serves the StorageVersion API. A look may meet a server that
+// is leaving in the place of another one. So if two looks contradict each other, the one that found the API at all
+// servers counts as long as such a server may answer.
+func (l *looks) publishes(process Process) bool {
+	published := l.readings[process].published
+	return !published.IsZero() && l.readAt.Sub(published) <= l.servers.linger
 }
 
 // noteProblem notes since when it is not known what the living processes write. It runs after each change of facts.

@@ -90,7 +90,7 @@ func (l *Ledger) observeBuiltIn(o *Observation) {
 	}
 	o.CertainFrom = l.looks.certainFrom()
 	o.Problem = l.aggregated.problemOfTaking(o.Resource, sets.List(known.shown), "Delete the APIService")
-	if l.published(o.Resource) {
+	if last, _ := l.sightings.last(o.Resource); l.published(o.Resource) && Durable(last.Evidence) {
 		o.ReadAt = o.Time
 		return
 	}

@@ -138,6 +138,11 @@ func TestStorageVersions(t *testing.T) {
 		// predecessor.
 		s.shares("", at(publishing(appsV1), publishing(appsV1)), "b/1", "c/2")
 		s.shares("", at(publishing(appsV1), writes(appsV1)), "b/1", "c/2")
+		if o := s.Observe(s.now, deployments); o.AllWrite(appsV1) {
+			t.Error("the second look may have met a server that leaves as well")
+		}
+		s.now = s.now.Add(s.Ledger.servers.linger + time.Second)
+		s.shares("", at(publishing(appsV1), writes(appsV1)), "b/1", "c/2")
 		if o := s.Observe(s.now, deployments); !o.AllWrite(appsV1) {
 			t.Errorf("the entry of c's predecessor counts: %+v", o.Sightings)
 		}

@@ -75,7 +75,8 @@ func (o *migrationTriggerOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.SoakPeriod, "soak-period", o.SoakPeriod,
 		"How long the servers must have written an encoding before the trigger creates a migration to it. An upgrade, or a "+
 			"change of a storage version, can be rolled back during this time without a second migration. After an "+
-			"installation, all resources wait this long. spec.soakSeconds of a StorageState overrides it for one resource.")
+			"installation, all resources wait this long. spec.soakSeconds of a StorageState overrides it for one resource. "+
+			"At most a year.")
 }
 
 // Validate implements options.ControllerOptions.

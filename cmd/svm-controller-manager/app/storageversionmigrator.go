@@ -84,7 +84,7 @@ func (o *migratorOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.Turn, "migration-turn", o.Turn,
 		"How long a migration may run while others wait for a slot of --concurrent-migrations. Then it gives up its slot, "+
 			"and continues later where it stopped, so that small migrations do not wait for the end of big ones. "+
-			"Zero means no limit.")
+			"At least 1s; zero means no limit.")
 	fs.IntVar(&o.Pace.MaxConcurrent, "max-concurrent-rewrites", o.Pace.MaxConcurrent,
 		"How many objects all migrations together rewrite at a time at most. "+
 			"They rewrite one at a time with pauses while other clients use the API server, and more while nobody else does.")

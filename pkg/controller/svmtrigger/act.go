@@ -189,7 +189,9 @@ func (c *Controller) createMigration(ctx context.Context, in Input, d Decision) 
 		metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
 	if apierrors.IsAlreadyExists(err) {
 		holder := c.caches.Migration(d.Create.Name)
-		if holder == nil || holder.GroupResource() == d.Create.GroupResource() && holder.HasEpoch() &&
+		if holder != nil && holder.DeletionTimestamp != nil {
+			err = fmt.Errorf("%w. A finalizer keeps it: remove that", err)
+		} else if holder == nil || holder.GroupResource() == d.Create.GroupResource() && holder.HasEpoch() &&
 			*holder.Spec.Target.Epoch == *d.Create.Spec.Target.Epoch &&
 			holder.Spec.Target.StorageStateUID == d.Create.Spec.Target.StorageStateUID {
 			err = controller.ErrOutdated // The attempt exists already. The next decision finds it in the cache.

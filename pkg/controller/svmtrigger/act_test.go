@@ -50,6 +50,8 @@ func TestAct(t *testing.T) {
 		m.Spec.Target = &migrationv1alpha1.MigrationTarget{Epoch: &epoch, StorageStateUID: state.UID}
 		return m
 	}
+	kept := bound(3)
+	kept.DeletionTimestamp, kept.Finalizers = &metav1.Time{Time: start}, []string{"example.com/kept"}
 	moved := stateOf(widgets, "8")
 	var many []*migrationv1alpha1.StorageVersionMigration
 	var deletions []string
@@ -273,6 +275,18 @@ func TestAct(t *testing.T) {
 				"create storageversionmigrations due",
 			},
 			outdated: true,
+		},
+		"a finalizer keeps the attempt before": {
+			stored: []runtime.Object{state, kept}, state: state,
+			cached:   []*migrationv1alpha1.StorageVersionMigration{kept},
+			decision: Decision{Create: bound(3)},
+			want: []string{
+				"get storagestates widgets.example.com",
+				"create storageversionmigrations due",
+			},
+			told: []string{`Warning MigrationRefused Creating migration "due": storageversionmigrations.migration.k8s.io ` +
+				`"due" already exists. A finalizer keeps it: remove that.`},
+			fails: `creating migration "due": storageversionmigrations.migration.k8s.io "due" already exists`,
 		},
 		"somebody else's migration of the resource, in a made-up epoch, has the name": {
 			stored: []runtime.Object{state, bound(9)}, state: state,

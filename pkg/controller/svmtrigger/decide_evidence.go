@@ -148,8 +148,9 @@ func (e *evaluation) unrecorded() (sightings []storageversion.Sighting, gap bool
 	if sightings, connected := storageversion.SightingsSince(*recorded, all); connected {
 		return sightings, e.tooOld(recorded)
 	}
-	return all, storageversion.Durable(*recorded) || storageversion.Anonymous(*recorded) || e.tooOld(recorded) ||
-		storageversion.ChangedServer(*recorded, all[0].Evidence) || e.otherProcesses(recorded, all)
+	changed := recorded.StorageVersion != nil // Whoever wrote it may have stored something.
+	return all, changed || storageversion.Durable(*recorded) || storageversion.Anonymous(*recorded) ||
+		e.tooOld(recorded) || storageversion.ChangedServer(*recorded, all[0].Evidence) || e.otherProcesses(recorded, all)
 }
 
 // otherProcesses reports whether the Leases show other processes of kube-apiserver than those that were recorded.

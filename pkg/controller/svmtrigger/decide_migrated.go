@@ -98,9 +98,6 @@ func (e *evaluation) whyNotDue() metav1.Condition {
 func whatHappensTo(m *migrationv1alpha1.StorageVersionMigration, expires bool) (reason, message string) {
 	waiting := m.Status.Condition(migrationv1alpha1.MigrationWaiting)
 	switch {
-	case m.DeletionTimestamp != nil:
-		return migrationv1alpha1.StateReasonMigrationQueued, "The migration " + m.Name +
-			" is being deleted, and a finalizer keeps it. The next one is created when it is gone."
 	case m.Spec.Suspend:
 		return migrationv1alpha1.StateReasonMigrationSuspended, "The migration " + m.Name +
 			" is suspended: set its spec.suspend to false to continue."

@@ -89,7 +89,8 @@ func (e *evaluation) confirmed(m *migrationv1alpha1.StorageVersionMigration) boo
 func (e *evaluation) planDeletions() {
 	e.decision.DeleteReason = reasonNothingDue
 	for _, m := range madeForEpoch(e.in) {
-		outdated := !e.ofEpoch(m.Spec.Target)
+		// What it has begun for differs only if somebody else wrote that. The migrator would wait for ever.
+		outdated := !e.ofEpoch(m.Spec.Target) || !e.ofEpoch(m.EpochTarget())
 		if m.Spec.Suspend && e.nothingDue() || !m.Spec.Suspend && outdated {
 			e.decision.Delete = append(e.decision.Delete, m)
 			if outdated {
@@ -116,9 +117,6 @@ func (e *evaluation) findMigrations() {
 		if m.Name == name && e.ofEpoch(m.Spec.Target) {
 			e.present = m
 		}
-	}
-	if e.present != nil && !e.present.Finished() && e.underWay == nil {
-		e.underWay = e.present // It is being deleted, or nobody runs it. Its name is free when it is gone.
 	}
 	if m, ref := e.present, e.next.Migration; m != nil && (ref == nil || ref.UID != m.UID) {
 		e.next.Migration = &migrationv1alpha1.MigrationReference{Name: m.Name, UID: m.UID}

@@ -88,42 +88,58 @@ func TestProcessThatAnotherReplacedUnwatched(t *testing.T) {
 	}
 }
 
-// TestOtherProcessesBesideAServerWithoutALease has an address that no Lease names, so the evidence counts only for a
-// while. But the Leases show that another process took the place of a, and any number may have been there in between.
-func TestOtherProcessesBesideAServerWithoutALease(t *testing.T) {
-	l := newLife(t)
-	look := func(incarnation string, addresses ...string) {
-		servers := []storageversion.Process{{Identity: "a", Incarnation: incarnation}}
-		document := storageversion.Document{
-			Version: "v1.37.0", Resources: map[schema.GroupResource]storageversion.Resource{
-				widgets: {Kind: "Widget", Versions: []string{"v1"}, Hash: v1, Migratable: true},
-			},
-		}
-		look := storageversion.Look{Living: servers, Documents: map[string]storageversion.Document{}}
-		for _, address := range addresses {
-			look.Documents[address] = document
-		}
-		l.ledger.SetServers(l.in.Now, servers, true)
-		l.ledger.SetLook(l.in.Now, look)
-		l.after(time.Second)
-	}
-	l.unwatched()
-	look("1", "10.0.0.1")
-	l.after(2 * time.Minute)
-	l.succeeds()
-	l.after(time.Second)
-	look("1", "10.0.0.1", "10.0.0.2")
-	l.expect(1, v1, v1)
-	for _, test := range []struct {
-		incarnation string
-		epoch       int64
-	}{{"1", 1}, {"3", 2}} {
-		l.unwatched()
-		l.memory = Memory{}
-		l.in.Now = l.in.Now.Add(5 * time.Minute)
-		look(test.incarnation, "10.0.0.1", "10.0.0.2")
-		if epoch := l.in.State.Status.Epoch; epoch != test.epoch {
-			t.Errorf("with the process %s the epoch is %d, want %d", test.incarnation, epoch, test.epoch)
-		}
+// TestBesideAServerWithoutALease has an address that no Lease names, so the evidence counts only for a while. But the
+// Leases show that another process took the place of a, and any number may have been there in between. Or a
+// StorageVersion shows that another process has published something.
+func TestBesideAServerWithoutALease(t *testing.T) {
+	for name, test := range map[string]struct {
+		published           string // the first resource version of the StorageVersion, if there is one
+		incarnation, latest string // what the next manager sees
+		epoch               int64
+	}{
+		"the same process":            {"", "1", "", 1},
+		"another process":             {"", "3", "", 2},
+		"the same publication":        {"1", "1", "1", 1},
+		"a publication that replaced": {"1", "1", "3", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLife(t)
+			look := func(incarnation, published string, addresses ...string) {
+				servers := []storageversion.Process{{Identity: "a", Incarnation: incarnation}}
+				look := storageversion.Look{Living: servers, Documents: map[string]storageversion.Document{}}
+				for _, address := range addresses {
+					look.Documents[address] = storageversion.Document{
+						Version: "v1.37.0", ServesStorageVersions: published != "",
+						Resources: map[schema.GroupResource]storageversion.Resource{
+							widgets: {Kind: "Widget", Versions: []string{"v1"}, Hash: v1, Migratable: true},
+						},
+					}
+				}
+				l.ledger.SetServers(l.in.Now, servers, true)
+				if published != "" {
+					l.ledger.SetStorageVersion(l.in.Now, "example.com.widgets", &storageversion.StorageVersion{
+						UID: "u", ResourceVersion: published, EncodingVersions: map[string]string{"a": "example.com/v1"},
+					}, true)
+					l.ledger.SetStorageVersionsWatched(l.in.Now, true)
+				}
+				l.ledger.SetLook(l.in.Now, look)
+				l.after(time.Second)
+			}
+			l.unwatched()
+			look("1", test.published, "10.0.0.1")
+			l.after(2 * time.Minute)
+			l.succeeds()
+			l.after(time.Second)
+			look("1", test.published, "10.0.0.1", "10.0.0.2")
+			l.expect(1, v1, v1)
+
+			l.unwatched()
+			l.memory = Memory{}
+			l.in.Now = l.in.Now.Add(5 * time.Minute)
+			look(test.incarnation, test.latest, "10.0.0.1", "10.0.0.2")
+			if epoch := l.in.State.Status.Epoch; epoch != test.epoch {
+				t.Errorf("the epoch is %d, want %d", epoch, test.epoch)
+			}
+		})
 	}
 }

@@ -92,22 +92,33 @@ func TestMigrationThatSomebodyDeletedIsMadeAnew(t *testing.T) {
 	}
 }
 
-// TestAttemptThatAFinalizerKeeps holds up the next one until it is gone.
+// TestAttemptThatAFinalizerKeeps has the next one wait for the name. The API server refuses to create it until then.
 func TestAttemptThatAFinalizerKeeps(t *testing.T) {
 	l := newLife(t)
 	l.decide()
 	l.after(time.Minute)
-	l.migration().DeletionTimestamp = &metav1.Time{Time: l.in.Now}
-	l.after(time.Hour)
-	if len(l.created) != 1 {
-		t.Errorf("created %q", l.created)
+	kept := l.migration()
+	l.begins(kept)
+	l.decide()
+	kept.DeletionTimestamp = &metav1.Time{Time: l.in.Now}
+	l.decide()
+	if want := []string{kept.Name, kept.Name}; !slices.Equal(l.created, want) {
+		t.Errorf("created %q, want %q", l.created, want)
 	}
-	l.reasons(migrationv1alpha1.StateReasonServersAgree, migrationv1alpha1.StateReasonMigrationQueued,
-		migrationv1alpha1.StateReasonMigrationQueued)
-	l.in.Migrations = nil
-	l.after(time.Second)
-	if len(l.created) != 2 {
-		t.Errorf("created %q when the first one was gone", l.created)
+}
+
+// TestAttemptOfAMadeUpEpoch has somebody write that an attempt has begun in another epoch.
+func TestAttemptOfAMadeUpEpoch(t *testing.T) {
+	l := newLife(t)
+	l.decide()
+	l.after(time.Minute)
+	begun := l.migration()
+	l.begins(begun)
+	begun.Status.Target = begun.Status.Target.DeepCopy()
+	*begun.Status.Target.Epoch = 7
+	l.decide()
+	if m := l.migration(); m.UID == begun.UID || m.Name != begun.Name {
+		t.Errorf("the attempt is %+v, want another one of the same name", m)
 	}
 }
 

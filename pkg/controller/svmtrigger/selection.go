@@ -107,7 +107,7 @@ func meantResource(name string) string {
 		if name == plural.Resource && gvk.Group == "" {
 			return ""
 		}
-		if name == plural.Resource || name == singular.Resource {
+		if gvk.Group != "extensions" && (name == plural.Resource || name == singular.Resource) { // No server has that group.
 			meant.Insert(plural.GroupResource().String())
 		}
 	}

@@ -154,6 +154,7 @@ func TestSelectionErrorsSayWhatToWrite(t *testing.T) {
 		"a kind":                    {"Deployment", []string{`"Deployment"`, "plural in lower case", `"deployments.apps"`}},
 		"a singular":                {"*,-secret", []string{`"secret" does not name a resource: write "secrets"`}},
 		"a name without its group":  {"deployments", []string{`"deployments"`, `write "deployments.apps"`}},
+		"a name of two groups":      {"*,-ingresses", []string{`write "ingresses.networking.k8s.io"`}},
 		"a path":                    {"apps/deployments", []string{`"apps/deployments"`, `"deployments.apps"`}},
 		"an empty element":          {"*,", []string{`""`, "plural"}},
 		"a minus alone":             {"*,-", []string{`""`, "plural"}},

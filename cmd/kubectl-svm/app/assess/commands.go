@@ -32,6 +32,9 @@ import (
 // allowAdmission is the command that gives the manager the permission to migrate admission objects.
 const allowAdmission = "kubectl svm rbac --admission | kubectl apply -f -"
 
+// migrateAndWait is the verb, with its flag, for admission objects.
+const migrateAndWait = "migrate --wait"
+
 // permission is the command that gives the manager the permission to migrate a resource, where the manifests leave that
 // to a person. It is empty for resources that the manifests allow.
 func permission(resource schema.GroupResource) string {
@@ -57,7 +60,7 @@ func AfterFailure(m *migrationv1alpha1.StorageVersionMigration) string {
 	resource, failed := m.GroupResource(), Describe(m)
 	switch again := "kubectl svm migrate " + resource.String() + " --wait"; {
 	case migrationv1alpha1.RetryIsVain(failed.Reason):
-		return "Another migration would fail as well, until the server of the resource changes"
+		return "Another migration would fail as well, until that changes"
 	case strings.Contains(failed.Message, rewrite.WouldDrop):
 		return "Keep the fields as the message says. Then: " + again
 	case failed.Reason == migrationv1alpha1.MigrationReasonRewritesChangeObjects:
@@ -85,21 +88,19 @@ func Commands(resources []*Resource, known []Resource) []string {
 			lines = append(lines, r.Permission)
 		}
 		for _, verb := range r.verbs() {
+			if r.Permission == allowAdmission { // The role has to stay until the migrations have ended.
+				verb = migrateAndWait
+			}
 			if arguments[verb] == nil {
 				verbs = append(verbs, verb)
 			}
 			arguments[verb] = append(arguments[verb], r)
 		}
 	}
-	admission := slices.Contains(lines, allowAdmission)
 	for _, verb := range verbs {
-		line := "kubectl svm " + verb + " " + strings.Join(brief(arguments[verb], known), " ")
-		if admission && verb == "migrate" { // The role has to stay until the migrations have ended.
-			line += " --wait"
-		}
-		lines = append(lines, line)
+		lines = append(lines, "kubectl svm "+verb+" "+strings.Join(brief(arguments[verb], known), " "))
 	}
-	if admission { // Whoever has that role can remove the fence.
+	if arguments[migrateAndWait] != nil { // Whoever has that role can remove the fence.
 		lines = append(lines, "kubectl svm rbac --admission | kubectl delete -f -   # also if the migrations have failed")
 	}
 	return lines

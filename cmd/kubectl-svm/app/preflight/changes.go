@@ -38,6 +38,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/pkg/install"
+	"sigs.k8s.io/svm-controller-manager/pkg/retry"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
@@ -169,30 +170,35 @@ func refuses(err error) bool {
 		code != http.StatusUnauthorized && code != http.StatusTooManyRequests
 }
 
-// checkWebhooks asks about the conversion webhooks of all definitions, once about each Service.
-func (o *Options) checkWebhooks(ctx context.Context, definitions []documents.Definition) Findings {
-	var found Findings
-	type answer struct {
-		problem string
-		err     error
-	}
-	answers := map[types.NamespacedName]answer{}
+// checkWebhooks asks about the conversion webhooks of definitions with several versions, once about each Service. It
+// returns an error if the API server does not answer.
+func (o *Options) checkWebhooks(ctx context.Context, definitions []documents.Definition) (found Findings, err error) {
+	asked := map[types.NamespacedName]Findings{}
 	for _, d := range definitions {
 		service := d.Spec.Conversion.Webhook.ClientConfig.Service
-		if !d.ConvertedByWebhook() || service == nil {
+		if !d.ConvertedByWebhook() || service == nil || len(d.Spec.Versions) < 2 {
 			continue
 		}
-		name := types.NamespacedName(*service)
-		if _, asked := answers[name]; !asked {
+		name, of := types.NamespacedName(*service), d.Resource().String()
+		about, known := asked[name]
+		if !known {
 			problem, err := o.checkWebhook(ctx, d)
-			answers[name] = answer{problem, err}
+			switch {
+			case err != nil && retry.IsUnanswered(err):
+				return nil, err
+			case err != nil:
+				about.add(Warning, CodeConversionWebhookMissing, of, "it is not known whether the conversion webhook runs: %v", err)
+			default:
+				about.aboutWebhook(of, problem, "Repair the webhook")
+			}
+			asked[name] = about
 		}
-		if found.aboutWebhook(d.Resource().String(), answers[name].problem); answers[name].err != nil {
-			found.add(Warning, CodeConversionWebhookMissing, d.Resource().String(), "it is not known whether the conversion "+
-				"webhook runs: %v", answers[name].err)
+		for _, finding := range about {
+			finding.Resource = of
+			found = append(found, finding)
 		}
 	}
-	return found
+	return found, nil
 }
 
 // checkWebhook returns what is wrong with the conversion webhook of a definition, or nothing.

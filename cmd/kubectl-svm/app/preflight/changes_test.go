@@ -37,6 +37,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -180,11 +181,37 @@ func TestCheckWebhook(t *testing.T) {
 		if err != nil || (problem == "") != (test.want == "") || !strings.Contains(problem, test.want) {
 			t.Errorf("%s: got the problem %q and the error %v", name, problem, err)
 		}
-		unused := *d
+		unused, several := *d, *d
+		several.Spec.Versions = append(several.Spec.Versions, documents.DefinitionVersion{Name: "v2"})
+		unused.Spec = several.Spec
 		unused.Spec.Conversion.Strategy = "None"
-		found := o.checkWebhooks(t.Context(), []documents.Definition{unused, *d, *d})
-		if wrong := test.want != ""; wrong && len(found) != 2 || !wrong && len(found) > 0 {
-			t.Errorf("%s: found %v of three definitions, one of which does not use its webhook", name, found)
+		found, err := o.checkWebhooks(t.Context(), []documents.Definition{unused, *d, several, several})
+		if wrong := test.want != ""; err != nil || wrong && len(found) != 2 || !wrong && len(found) > 0 {
+			t.Errorf("%s: found %v, and the error %v, of four definitions, two of which use their webhook", name, found, err)
+		}
+	}
+}
+
+// TestWebhooksThatCannotBeAskedAbout has the API server refuse to say anything, and then not answer.
+func TestWebhooksThatCannotBeAskedAbout(t *testing.T) {
+	d := widgets(nil, "v1")
+	d.Spec.Conversion.Strategy = "Webhook"
+	d.Spec.Versions = append(d.Spec.Versions, documents.DefinitionVersion{Name: "v2"})
+	if err := json.Unmarshal([]byte(`{"name":"webhook"}`), &d.Spec.Conversion.Webhook.ClientConfig.Service); err != nil {
+		t.Fatal(err)
+	}
+	for want, answer := range map[string]error{
+		"a warning": apierrors.NewForbidden(schema.GroupResource{Resource: "services"}, "webhook", nil),
+		"an error":  context.Canceled,
+	} {
+		client := fake.NewClientset()
+		client.PrependReactor("get", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, answer
+		})
+		o := &Options{NamedOptions: cli.NamedOptions{Clients: &cli.Clients{Kube: client}}}
+		found, err := o.checkWebhooks(t.Context(), []documents.Definition{*d})
+		if warned := len(found) == 1 && found[0].Level == Warning; warned != (want == "a warning") || (err == nil) != warned {
+			t.Errorf("found %v, and the error %v, want %s", found, err, want)
 		}
 	}
 }

@@ -77,7 +77,7 @@ func decideChange(in Change) Findings {
 	if in.Live == nil {
 		return found // There are no objects.
 	}
-	found.aboutWebhook(name, in.Webhook)
+	found.aboutWebhook(name, in.Webhook, "Install the webhook first")
 	was, will := in.Live.StorageVersion(), in.File.StorageVersion()
 	switch {
 	case !slices.Contains(in.File.ServedVersions(), will) && !in.File.ConvertedByWebhook():
@@ -302,9 +302,9 @@ func (fs *Findings) aboutUnserved(name, version string, objects int64) {
 }
 
 // aboutWebhook is about a conversion webhook of which the problem is known, if it has one.
-func (fs *Findings) aboutWebhook(name, problem string) {
+func (fs *Findings) aboutWebhook(name, problem, advice string) {
 	if problem != "" {
 		fs.add(Error, CodeConversionWebhookMissing, name, "%s. While the webhook does not answer, the API server cannot "+
-			"read objects that are stored in another version than the requested one. Install the webhook first", problem)
+			"read objects that are stored in another version than the requested one. %s", problem, advice)
 	}
 }

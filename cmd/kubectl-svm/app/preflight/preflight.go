@@ -163,7 +163,11 @@ func (o *Options) Find(ctx context.Context) (snapshot Snapshot, found Findings, 
 	}
 	if len(o.Files)+len(o.drops) == 0 && o.KubernetesVersion == "" && o.OtherServer == "" {
 		found = append(found, decideSnapshot(snapshot)...)
-		found = append(found, o.checkWebhooks(ctx, snapshot.Definitions)...)
+		more, err := o.checkWebhooks(ctx, snapshot.Definitions)
+		if err != nil {
+			return snapshot, nil, err
+		}
+		found = append(found, more...)
 	}
 	return snapshot, found.sorted(), nil
 }

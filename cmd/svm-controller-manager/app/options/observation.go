@@ -44,7 +44,7 @@ func addObservationFlags(fs *pflag.FlagSet, o *Observation) {
 	fs.DurationVar(&o.SettlePeriod, "settle-period", o.SettlePeriod,
 		"How long all API servers must write one encoding before the manager relies on it. Writes that they accepted "+
 			"before must have ended by then. Set it to their --request-timeout plus their --shutdown-delay-duration plus 5s; "+
-			"the default is right for API servers that have neither flag.")
+			"the default is right for API servers that have neither flag. At most 24h.")
 	fs.DurationVar(&o.PollInterval, "poll-interval", o.PollInterval,
 		fmt.Sprintf("How often the manager reads what it cannot watch, such as discovery documents, from %v to %v. It also "+
 			"reads those of the API servers whenever one of them starts or stops.",

@@ -189,6 +189,8 @@ func describeLibraryFlags(fss *cliflag.NamedFlagSets) {
 	fss.FlagSet("generic").Lookup("kube-api-content-type").Usage =
 		"Content type of requests sent to the API server: application/json or application/vnd.kubernetes.protobuf. " +
 			"If it is empty, each client chooses."
+	fss.FlagSet("generic").Lookup("kube-api-qps").Usage =
+		"How many requests each client may send to the API server in a second. Negative means no limit."
 	fss.FlagSet("generic").Lookup("controller-start-interval").Usage =
 		"Each controller starts a random time of one to two intervals after the process became leader."
 	authentication := fss.FlagSet("authentication")
