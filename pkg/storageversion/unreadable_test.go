@@ -41,7 +41,7 @@ func newStoryOfAll() *story {
 	return s
 }
 
-func TestUnreadSourceIsAProblemOfItsClass(t *testing.T) {
+func TestUnreadListIsAProblemOfItsClass(t *testing.T) {
 	for class, of := range map[Class][]schema.GroupResource{
 		Custom: {widgets}, BuiltIn: {deployments, jobs},
 		Aggregated: {flunders, widgets}, // An aggregated server may be in front of a definition.
@@ -92,8 +92,8 @@ func TestUnreadSourceIsAProblemOfItsClass(t *testing.T) {
 	}
 }
 
-// TestUnreadSourceMayHideAResource has absence count as unknown: another process may have recorded the resource.
-func TestUnreadSourceMayHideAResource(t *testing.T) {
+// TestUnreadListMayHideAResource has absence count as unknown: another process may have recorded the resource.
+func TestUnreadListMayHideAResource(t *testing.T) {
 	s := newStoryOfAll()
 	nobodys := schema.GroupResource{Group: "example.com", Resource: "gadgets"}
 	s.SetDefinition(s.tick(), widgets, nil)

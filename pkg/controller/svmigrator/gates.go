@@ -66,9 +66,11 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 	if err != nil {
 		return time.Time{}, err
 	}
-	ready := false
 	if decision.Verdict == Go {
-		decision, ready = c.readiness(m)
+		var ready bool
+		if decision, ready = c.readiness(m); ready {
+			c.ready.Add(m.Name) // Before a request: what readiness found would be out of date after it.
+		}
 	}
 	status := &statusWriter{env: c.env, stored: m}
 	switch {
@@ -80,9 +82,6 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 	}
 	if errors.Is(err, errMigrationGone) || errors.Is(err, controller.ErrOutdated) {
 		err = nil // An event about the change queues the migration again.
-	}
-	if ready {
-		c.ready.Add(m.Name) // This comes last: from now on a free slot may begin the run.
 	}
 	return decision.DecideAt, err
 }
@@ -107,8 +106,8 @@ func (c *Controller) checkGatesBeforeSlot(
 	return decision, nil
 }
 
-// readiness reports whether a migration that may write is ready for a slot, and what its status says while it has none:
-// without a reason the status stays as it is. If the decision has no time, an event says when to decide again.
+// readiness reports whether a migration that may write is ready for a slot, and what its status says while it has none.
+// If what it says has no reason, the status stays as it is. If it has no time, an event says when to decide again.
 func (c *Controller) readiness(m *migrationv1alpha1.StorageVersionMigration) (says Decision, ready bool) {
 	now, memory := c.env.clock.Now(), c.runs.memoryOf(m)
 	switch {

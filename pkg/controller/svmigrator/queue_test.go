@@ -22,14 +22,10 @@ import (
 	"testing"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"sigs.k8s.io/svm-api/client/clientset/versioned/fake"
@@ -186,34 +182,5 @@ func TestPostponedAfterSuspension(t *testing.T) {
 	_ = s.runEnded(ctx, run, &postponed{decision})
 	if says, ready := s.readiness(m); ready || says != decision {
 		t.Errorf("the decision is %+v, want %+v", says, decision)
-	}
-}
-
-// TestQueuedAfterTheStatusSaysSo has no slot free. A run must not begin before the status says that the migration waits
-// for one. It may begin if somebody else has changed the migration meanwhile.
-func TestQueuedAfterTheStatusSaysSo(t *testing.T) {
-	for name, answer := range map[string]error{
-		"written": nil, "outdated": apierrors.NewConflict(schema.GroupResource{}, "m", errors.New("it changed")),
-	} {
-		t.Run(name, func(t *testing.T) {
-			m := made(func(*migrationv1alpha1.StorageVersionMigration) {})
-			s, ctx := newStage(t, m)
-			s.env.space = newSpace(klog.FromContext(ctx), s.env, func() {})
-			s.env.followers.known.Store(widgets, &followRecord{since: noon.Add(-time.Hour)})
-			s.ready = controller.NewQueue(controller.QueueOptions[string]{Name: t.Name() + "-ready", Clock: s.env.clock})
-			client, writes := fake.NewClientset(m), 0
-			client.PrependReactor("update", "storageversionmigrations",
-				func(clienttesting.Action) (bool, runtime.Object, error) {
-					writes++
-					if s.ready.Len() != 0 {
-						t.Error("it is queued before the status says so")
-					}
-					return answer != nil, nil, answer
-				})
-			s.env.client = client.MigrationV1alpha1()
-			if _, err := s.sync(ctx, m.Name); err != nil || writes != 1 || s.ready.Len() != 1 {
-				t.Errorf("%d writes, %d are queued, and the error is %v", writes, s.ready.Len(), err)
-			}
-		})
 	}
 }

@@ -90,10 +90,10 @@ func newClients(config *rest.Config) (*clients, error) {
 	if c.host, err = newReader(config, c.hostHTTP); err != nil {
 		return nil, err
 	}
-	return c, c.addSources(config)
+	return c, c.addWatchedLists(config)
 }
 
-func (c *clients) addSources(config *rest.Config) error {
+func (c *clients) addWatchedLists(config *rest.Config) error {
 	compact := rest.CopyConfig(config)
 	compact.ContentType = runtime.ContentTypeProtobuf
 	compact.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON

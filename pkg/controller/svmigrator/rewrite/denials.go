@@ -103,6 +103,6 @@ func (r *sweepRunner) givesUpOn(object *sweep.Object, now time.Time) bool {
 	if object.Failures < giveUpFailures || failing < giveUpTime {
 		return false
 	}
-	fewLeft := r.sweep.UnfinishedInChunk() <= giveUpMost && r.sweep.AcceptedInChunk() > 0
-	return fewLeft || r.impatient || failing >= outageAtMost
+	fewUnfinished := r.sweep.UnfinishedInChunk() <= giveUpMost && r.sweep.AcceptedInChunk() > 0
+	return fewUnfinished || r.impatient || failing >= outageAtMost
 }

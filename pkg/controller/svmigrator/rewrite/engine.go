@@ -230,15 +230,15 @@ func listNamed(denied []migrationv1alpha1.DeniedObject) func(context.Context, st
 // rewritten looks like that.
 func mergeSweeps(first, second sweep.Counts) sweep.Counts {
 	merged := first
-	left := max(0, first[sweep.Denied]-second.Left())
-	merged[sweep.Denied] -= left
+	moved := max(0, first[sweep.Denied]-second.Left())
+	merged[sweep.Denied] -= moved
 	for _, outcome := range []sweep.Outcome{sweep.Rewritten, sweep.Gone, sweep.WrittenByOthers} {
-		n := min(left, second[outcome])
+		n := min(moved, second[outcome])
 		merged[outcome] += n
-		left -= n
+		moved -= n
 	}
 	// The others were deleted, or somebody stored them in the target encoding.
-	merged[sweep.AlreadyCurrent] += left
+	merged[sweep.AlreadyCurrent] += moved
 	return merged
 }
 

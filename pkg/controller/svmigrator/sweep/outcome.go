@@ -57,7 +57,7 @@ func (o Outcome) String() string { return outcomeNames[o] }
 // Counts has the number of objects with each outcome.
 type Counts [outcomeCount]int64
 
-// Processed is how many objects have an outcome.
+// Processed is how many objects have an outcome, whichever it is.
 func (c Counts) Processed() (objects int64) {
 	for _, count := range c {
 		objects += count
