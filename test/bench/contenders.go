@@ -179,7 +179,7 @@ func newInTree(w *widgets, controllers *controlplane.Process) *contender {
 		if controllers != nil && controllers.Running() {
 			return []*controlplane.Process{controllers}, nil
 		}
-		process, err := w.cp.StartControllerManager("", controllersToRun)
+		process, err := w.cp.StartControllerManager(controllersToRun)
 		return []*controlplane.Process{process}, err
 	}
 	create := c.ask

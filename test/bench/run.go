@@ -83,7 +83,7 @@ func (r *run) read() (now reading, err error) {
 // time, as it does in clusters. It is started for each run: each change of the definition ends its watches, and it
 // would wait longer and longer before it watches again.
 func (b *bench) run(ctx context.Context, w *widgets, s scenario, name string) (f figures, err error) {
-	controllers, err := w.cp.StartControllerManager("", controllersToRun)
+	controllers, err := w.cp.StartControllerManager(controllersToRun)
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ import (
 // testAggregatedServerAndControllers starts both beside a server with RBAC. Where programs have hosts of their own is
 // what TestThreeServersOnHosts is about, and TestReplicasOfAnAggregatedServer of the observer.
 func testAggregatedServerAndControllers(t *testing.T, cp *ControlPlane) {
-	_, err := cp.StartControllerManager("",
+	_, err := cp.StartControllerManager(
 		"--controllers=serviceaccount-controller,serviceaccount-token-controller")
 	must(t, err)
 	sample, err := cp.StartSampleServer(t.Context(), "")

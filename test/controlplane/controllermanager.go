@@ -28,15 +28,15 @@ const (
 	kubeconfigExtension = ".kubeconfig"
 )
 
-// StartControllerManager runs kube-controller-manager against the control plane, on the host of that name, or where
-// this process is if host is empty. It does not elect a leader, and acts through a service account for each controller,
-// as kubeadm sets it up. args are appended; one that is set by default too takes its place.
-func (cp *ControlPlane) StartControllerManager(host string, args ...string) (*Process, error) {
+// StartControllerManager runs kube-controller-manager against the control plane, where this process is. It does not
+// elect a leader, and acts through a service account for each controller, as kubeadm sets it up. args are appended; one
+// that is set by default too takes its place.
+func (cp *ControlPlane) StartControllerManager(args ...string) (*Process, error) {
 	path, err := findBinary(cp.config.BinDir, controllersBinary)
 	if err != nil {
 		return nil, err
 	}
-	program := Program{Name: controllersBinary, Path: path, Host: host}
+	program := Program{Name: controllersBinary, Path: path}
 	place, err := cp.placeFor(program)
 	if err != nil {
 		return nil, fmt.Errorf("starting %s: %w", controllersBinary, err)

@@ -121,7 +121,8 @@ func isCalm(samples []int) bool {
 }
 
 // lineUp waits until it is the turn of whoever calls it, in the order in which they came, and returns how to leave the
-// line. Linux gives a lock to those that wait for it in their order, and takes it from a process that ends.
+// line. Linux gives a lock to those that wait for it in their order, and takes it from a process that ends. Whoever is
+// interrupted by a signal goes to the end of the line.
 func lineUp(ctx context.Context, name string) (leave func(), err error) {
 	file, err := openForAll(lockFile(name))
 	if err != nil {

@@ -109,7 +109,7 @@ func start(ctx context.Context, o options) (c *cluster, err error) {
 	if err := c.cp.WriteKubeconfig(c.pluginConfig, c.cp.Config(pluginUser, masters)); err != nil {
 		return nil, err
 	}
-	if _, err := c.cp.StartControllerManager("", "--controllers=clusterrole-aggregation-controller"); err != nil {
+	if _, err := c.cp.StartControllerManager("--controllers=clusterrole-aggregation-controller"); err != nil {
 		return nil, err
 	}
 	if err := c.kubectl(ctx, nil, "apply", "-k", "build/manifests/overlays/static-pod"); err != nil {

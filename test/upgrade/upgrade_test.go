@@ -147,7 +147,7 @@ func install(t *testing.T, release string) *upgraded {
 	if err := c.WriteKubeconfig(u.kubeconfig, c.AdminConfig); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.StartControllerManager("", "--controllers=clusterrole-aggregation-controller"); err != nil {
+	if _, err := c.StartControllerManager("--controllers=clusterrole-aggregation-controller"); err != nil {
 		t.Fatal(err)
 	}
 	u.kubectl(t, "", "apply", "-k", manifests+"/overlays/static-pod")

@@ -57,7 +57,7 @@ func (c *cluster) install(ctx context.Context) error {
 		c.start = c.startControllerManager
 		return nil
 	}
-	if _, err := c.StartControllerManager("", "--controllers="+usualControllers); err != nil {
+	if _, err := c.StartControllerManager("--controllers=" + usualControllers); err != nil {
 		return err
 	}
 	if c.options.implementation == implementations.NameKSVM {
@@ -114,7 +114,7 @@ func (c *cluster) startSVM(selection string) ([]*controlplane.Process, error) {
 }
 
 func (c *cluster) startControllerManager() ([]*controlplane.Process, error) {
-	process, err := c.StartControllerManager("",
+	process, err := c.StartControllerManager(
 		"--controllers="+usualControllers+","+migrating, "--feature-gates=StorageVersionAPI=true", "-v=2")
 	return []*controlplane.Process{process}, err
 }

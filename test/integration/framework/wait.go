@@ -41,7 +41,9 @@ func restAfter(last, all time.Duration) time.Duration {
 	return max(pollInterval, min(max(restOfLooks*last, all/10), longestRest))
 }
 
-func restOfMemory(last, _ time.Duration) time.Duration { return max(pollMemory, restOfLooks*last) }
+func restOfMemory(last, _ time.Duration) time.Duration {
+	return max(pollMemory, min(restOfLooks*last, longestRest))
+}
 
 // repeat calls look until it returns true or ctx ends, and rests after each.
 func repeat(

@@ -55,7 +55,7 @@ var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
 func TestManager(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, withQuotas(t, everything))
-	_, err := c.StartControllerManager("", "--controllers=clusterrole-aggregation-controller,resourcequota-controller")
+	_, err := c.StartControllerManager("--controllers=clusterrole-aggregation-controller,resourcequota-controller")
 	if err != nil {
 		t.Fatal(err)
 	}

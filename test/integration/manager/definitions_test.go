@@ -40,7 +40,7 @@ import (
 )
 
 // longEnoughToLoop is how long a controller that loops would write hundreds of states.
-const longEnoughToLoop = 5 * time.Second
+const longEnoughToLoop = 10 * time.Second
 
 // testDefinitionsOfOthers begins where kube-storage-version-migrator's definitions are installed, and puts them back
 // under a manager that runs. It leaves ours installed.

@@ -333,8 +333,8 @@ func testPlugin(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 }
 
-// testSelection selects by default, and by name, by alias and by gate, and reads from the metrics what runs. Unit tests
-// have all other selections. There is no leader election, hence no lease.
+// testSelection selects by default, by alias and by gate, and reads from the metrics what runs. Unit tests have all
+// other selections. There is no leader election, hence no lease.
 func testSelection(t *testing.T, cp *controlplane.ControlPlane) {
 	c := client(t, cp.AdminConfig())
 	leases := c.CoordinationV1().Leases(metav1.NamespaceSystem)

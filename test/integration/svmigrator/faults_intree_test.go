@@ -212,7 +212,7 @@ func (c *cluster) setStorageMigrating(t *testing.T, r custom, status apiextensio
 // startInTreeMigrator starts the migrator of kube-controller-manager, and the garbage collector that it waits for.
 func (c *cluster) startInTreeMigrator(t *testing.T) *controlplane.Process {
 	t.Helper()
-	process, err := c.StartControllerManager("",
+	process, err := c.StartControllerManager(
 		"--controllers=serviceaccount-token-controller,garbage-collector-controller,storage-version-migrator-controller")
 	if err != nil {
 		t.Fatal(err)

@@ -107,7 +107,7 @@ func testTheJudgeConvicts(t *testing.T, c *cluster) {
 		return nil
 	})
 	c.record(t, honestly, honestly.hash("v2"))
-	framework.During(t, (shortGrace+3)*judgeInterval, func(context.Context) error {
+	framework.During(t, (shortGrace+10)*judgeInterval, func(context.Context) error {
 		innocent.mu.Lock()
 		defer innocent.mu.Unlock()
 		return errors.Join(complaints(innocent.found)...)

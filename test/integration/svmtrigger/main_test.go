@@ -32,7 +32,7 @@ func TestTrigger(t *testing.T) {
 			part{"Aggregated", testAggregatedServer},
 		)},
 		{Name: "Installation", Servers: 1, Run: testInstallation},
-		{Name: "UpgradeSeenInDiscovery", Servers: 2, Run: testUpgradeSeenInDiscovery},
+		{Name: "UpgradeSeenInDiscovery", Servers: 3, Run: testUpgradeSeenInDiscovery},
 		{Name: "UpgradeSeenInStorageVersions", Servers: 2, Run: testUpgradeSeenInStorageVersions},
 		{Name: "ServersBehindALoadBalancer", Servers: 2, Run: testServersBehindALoadBalancer},
 		{Name: "ServerWithHost", Servers: 1, Run: onHost(

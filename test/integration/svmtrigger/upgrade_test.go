@@ -60,7 +60,7 @@ func testUpgradeSeenInStorageVersions(t *testing.T) {
 }
 
 func testUpgradeSeenInDiscovery(t *testing.T) {
-	c, started := testUpgrade(t, 2, oldServer(), v1alpha1.EvidenceFromServerDiscovery)
+	c, started := testUpgrade(t, 3, oldServer(), v1alpha1.EvidenceFromServerDiscovery)
 	t.Run("another server in place of one that crashed", func(t *testing.T) {
 		testCrash(t, c, started, func(crashed *controlplane.APIServer) { c.replace(t, crashed) })
 	})

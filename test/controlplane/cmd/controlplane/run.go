@@ -80,7 +80,7 @@ func startExtras(ctx context.Context, cp *controlplane.ControlPlane, o *options)
 		}
 	}
 	if o.controllerManager {
-		if _, err := cp.StartControllerManager(""); err != nil {
+		if _, err := cp.StartControllerManager(); err != nil {
 			return err
 		}
 	}
