@@ -85,7 +85,7 @@ test: ## Everything CI runs: verify, unit, simulation, integration; tells at the
 
 .PHONY: verify
 verify: ## Check formatting, headers, generated code, module files, docs, lint
-	@hack/step.sh verify hack/verify.sh
+	@hack/step.sh verify $(NICE) hack/verify.sh
 
 .PHONY: unit
 unit: unit-raced ## Run the tests that need no servers, with the race detector where there are several goroutines

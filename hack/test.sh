@@ -28,7 +28,8 @@ finish() {
 trap finish EXIT
 
 # Each step begins when one before it has ended: the last packages of a step, and links, leave a processor idle.
-make --no-print-directory -j2 verify unit-raced test-binaries e2e-binaries unit-plain-and-simulation
-# Integration tests wait much of the time, so the conformance suite runs beside them, and chaos after the suite. All of
-# them run, also if some fail.
-TMPDIR="${temporary}" make --no-print-directory -k -j3 integration-plain integration-raced e2e-quick chaos-in-short
+make --no-print-directory -j2 unit-raced test-binaries e2e-binaries unit-plain-and-simulation
+# Integration tests wait much of the time, so the conformance suite runs beside them, and chaos after the suite. Checks
+# of the sources take what processor time is left. All of them run, also if some fail.
+TMPDIR="${temporary}" make --no-print-directory -k -j4 NICE="nice -n 19" integration-plain integration-raced verify \
+  e2e-quick chaos-in-short
