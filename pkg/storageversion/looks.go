@@ -55,7 +55,9 @@ type looks struct {
 type reading struct {
 	first     time.Time // when the first of these looks was recorded
 	confirmed bool      // etcd has shown since that the process held its Lease
-	published time.Time // when the last of these looks was recorded that found the StorageVersion API at all servers
+	publishes bool      // looks found the StorageVersion API at all servers
+	// contradicted is when a later look did not find it, where that look may have met a server that is leaving.
+	contradicted time.Time
 	// takenBack means that looks may have counted another process in its place. A record may name it as read all the
 	// same. Nothing else is set then.
 	takenBack bool
@@ -88,19 +90,16 @@ func (l *looks) noteRead(now time.Time) {
 	for _, process := range l.read {
 		r := before[process]
 		r.first, r.takenBack = cmp.Or(r.first, now), false
-		if allServe {
-			r.published = now
+		switch contradicted := cmp.Or(r.contradicted, now); {
+		case allServe:
+			r.publishes, r.contradicted = true, time.Time{}
+		case r.publishes && !l.byAddress && now.Sub(contradicted) <= l.servers.linger:
+			r.contradicted = contradicted
+		default:
+			r.publishes = false
 		}
 		l.readings[process] = r
 	}
-}
-
-// publishes reports whether a process counts as one that serves the StorageVersion API. A look may meet a server that
-// is leaving in the place of another one. So if two looks contradict each other, the one that found the API at all
-// servers counts as long as such a server may answer.
-func (l *looks) publishes(process Process) bool {
-	published := l.readings[process].published
-	return !published.IsZero() && l.readAt.Sub(published) <= l.servers.linger
 }
 
 // noteProblem notes since when it is not known what the living processes write. It runs after each change of facts.
@@ -195,14 +194,16 @@ func (l *looks) ofLiving() bool {
 // needAnother reports whether another look may find out more. It may if
 //
 //   - servers came or left since the last look, or part of it failed;
+//   - it did not find the StorageVersion API at all servers, and one before it did;
 //   - servers share addresses, and the last look did not meet all of them, or the observer started a short time ago:
 //     nothing tells when a server that left before the start stops answering;
 //   - the last look may have counted the address of a server that left, or a connection was lost since.
 //
 // It would find nothing new about servers without an address, without a Lease, or whose address is not listed.
 func (l *looks) needAnother() bool {
+	contradicted := func(p Process) bool { return l.readings[p].publishes && !l.readings[p].contradicted.IsZero() }
 	switch living := len(l.servers.living); {
-	case !l.ofLiving() || len(l.last.Failed()) > 0:
+	case !l.ofLiving() || len(l.last.Failed()) > 0 || slices.ContainsFunc(l.servers.living, contradicted):
 		return true
 	case l.last.Shared && (l.last.WhyUnmet != "" || l.servers.mayHaveMissedDeparture(l.lookedAt)):
 		return true

@@ -55,7 +55,7 @@ func (p *publications) complete() bool {
 		identities.Insert(slices.Collect(maps.Keys(object.EncodingVersions))...)
 	}
 	publishesNothing := func(process Process) bool {
-		return !identities.Has(process.Identity) || !p.looks.publishes(process)
+		return !identities.Has(process.Identity) || !p.looks.readings[process].publishes
 	}
 	return p.watched && len(p.servers.living) > 0 && !slices.ContainsFunc(p.servers.living, publishesNothing)
 }

@@ -141,10 +141,16 @@ func TestStorageVersions(t *testing.T) {
 		if o := s.Observe(s.now, deployments); o.AllWrite(appsV1) {
 			t.Error("the second look may have met a server that leaves as well")
 		}
+		if !s.NeedsLook() {
+			t.Error("nobody looks who is right")
+		}
 		s.now = s.now.Add(s.Ledger.servers.linger + time.Second)
 		s.shares("", at(publishing(appsV1), writes(appsV1)), "b/1", "c/2")
 		if o := s.Observe(s.now, deployments); !o.AllWrite(appsV1) {
 			t.Errorf("the entry of c's predecessor counts: %+v", o.Sightings)
+		}
+		if s.NeedsLook() {
+			t.Error("looks for ever")
 		}
 	})
 	t.Run("the address of a server that left does not say who publishes", func(t *testing.T) {
