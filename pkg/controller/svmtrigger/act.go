@@ -190,7 +190,7 @@ func (c *Controller) createMigration(ctx context.Context, in Input, d Decision) 
 	if apierrors.IsAlreadyExists(err) {
 		holder := c.caches.Migration(d.Create.Name)
 		if holder != nil && holder.DeletionTimestamp != nil {
-			err = fmt.Errorf("%w. A finalizer keeps it: remove that", err)
+			err = fmt.Errorf("%w. It is being deleted, and finalizers keep it: %q", err, holder.Finalizers)
 		} else if holder == nil || holder.GroupResource() == d.Create.GroupResource() && holder.HasEpoch() &&
 			*holder.Spec.Target.Epoch == *d.Create.Spec.Target.Epoch &&
 			holder.Spec.Target.StorageStateUID == d.Create.Spec.Target.StorageStateUID {

@@ -285,7 +285,7 @@ func TestAct(t *testing.T) {
 				"create storageversionmigrations due",
 			},
 			told: []string{`Warning MigrationRefused Creating migration "due": storageversionmigrations.migration.k8s.io ` +
-				`"due" already exists. A finalizer keeps it: remove that.`},
+				`"due" already exists. It is being deleted, and finalizers keep it: ["example.com/kept"].`},
 			fails: `creating migration "due": storageversionmigrations.migration.k8s.io "due" already exists`,
 		},
 		"somebody else's migration of the resource, in a made-up epoch, has the name": {

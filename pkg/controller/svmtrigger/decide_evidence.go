@@ -148,8 +148,8 @@ func (e *evaluation) unrecorded() (sightings []storageversion.Sighting, gap bool
 	if sightings, connected := storageversion.SightingsSince(*recorded, all); connected {
 		return sightings, e.tooOld(recorded)
 	}
-	changed := recorded.StorageVersion != nil // Whoever wrote it may have stored something.
-	return all, changed || storageversion.Durable(*recorded) || storageversion.Anonymous(*recorded) ||
+	published := recorded.StorageVersion != nil // Another process may have published, and stored, something else.
+	return all, published || storageversion.Durable(*recorded) || storageversion.Anonymous(*recorded) ||
 		e.tooOld(recorded) || storageversion.ChangedServer(*recorded, all[0].Evidence) || e.otherProcesses(recorded, all)
 }
 

@@ -70,7 +70,7 @@ func (e *evaluation) whyNotDue() metav1.Condition {
 	case e.proof != nil:
 		return no(migrationv1alpha1.StateReasonAwaitingAgreement, "The migration "+e.proof.Name+
 			" succeeded. The trigger accepts that when it next sees that all servers agree.")
-	case m != nil:
+	case m != nil && (m.DeletionTimestamp == nil || !createsNone):
 		return no(whatHappensTo(m, storageversion.Expires(o.Resource)))
 	case !createsNone && backoff != nil &&
 		(backoff.NextAttemptTime == nil || e.in.Now.Before(backoff.NextAttemptTime.Time)):
@@ -98,6 +98,9 @@ func (e *evaluation) whyNotDue() metav1.Condition {
 func whatHappensTo(m *migrationv1alpha1.StorageVersionMigration, expires bool) (reason, message string) {
 	waiting := m.Status.Condition(migrationv1alpha1.MigrationWaiting)
 	switch {
+	case m.DeletionTimestamp != nil:
+		return migrationv1alpha1.StateReasonMigrationQueued, fmt.Sprintf("The migration %s is being deleted, and finalizers "+
+			"keep it: %s. The next one is created when it is gone.", m.Name, strings.Join(m.Finalizers, ", "))
 	case m.Spec.Suspend:
 		return migrationv1alpha1.StateReasonMigrationSuspended, "The migration " + m.Name +
 			" is suspended: set its spec.suspend to false to continue."

@@ -89,7 +89,7 @@ func (e *evaluation) confirmed(m *migrationv1alpha1.StorageVersionMigration) boo
 func (e *evaluation) planDeletions() {
 	e.decision.DeleteReason = reasonNothingDue
 	for _, m := range madeForEpoch(e.in) {
-		// What it has begun for differs only if somebody else wrote that. The migrator would wait for ever.
+		// Both differ only if somebody else wrote status.target. The migrator would wait for that epoch for ever.
 		outdated := !e.ofEpoch(m.Spec.Target) || !e.ofEpoch(m.EpochTarget())
 		if m.Spec.Suspend && e.nothingDue() || !m.Spec.Suspend && outdated {
 			e.decision.Delete = append(e.decision.Delete, m)
@@ -117,6 +117,9 @@ func (e *evaluation) findMigrations() {
 		if m.Name == name && e.ofEpoch(m.Spec.Target) {
 			e.present = m
 		}
+	}
+	if m := e.present; m != nil && m.DeletionTimestamp != nil && !m.Finished() && e.underWay == nil {
+		e.underWay = m // The API server has no other one of that name.
 	}
 	if m, ref := e.present, e.next.Migration; m != nil && (ref == nil || ref.UID != m.UID) {
 		e.next.Migration = &migrationv1alpha1.MigrationReference{Name: m.Name, UID: m.UID}

@@ -18,9 +18,11 @@ package svmtrigger
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -92,7 +94,7 @@ func TestMigrationThatSomebodyDeletedIsMadeAnew(t *testing.T) {
 	}
 }
 
-// TestAttemptThatAFinalizerKeeps has the next one wait for the name. The API server refuses to create it until then.
+// TestAttemptThatAFinalizerKeeps holds up the next one until it is gone, and the state says so.
 func TestAttemptThatAFinalizerKeeps(t *testing.T) {
 	l := newLife(t)
 	l.decide()
@@ -100,8 +102,18 @@ func TestAttemptThatAFinalizerKeeps(t *testing.T) {
 	kept := l.migration()
 	l.begins(kept)
 	l.decide()
-	kept.DeletionTimestamp = &metav1.Time{Time: l.in.Now}
+	kept.DeletionTimestamp, kept.Finalizers = &metav1.Time{Time: l.in.Now}, []string{"example.com/kept"}
+	l.after(time.Hour)
+	migrated := meta.FindStatusCondition(l.in.State.Status.Conditions, migrationv1alpha1.StorageStateMigrated)
+	if len(l.created) != 1 || !strings.Contains(migrated.Message, "finalizers keep it: example.com/kept") {
+		t.Errorf("created %q: %s", l.created, migrated.Message)
+	}
+	l.in.State.Spec.Paused = true
 	l.decide()
+	l.reasons(migrationv1alpha1.StateReasonServersAgree, migrationv1alpha1.StateReasonPaused,
+		migrationv1alpha1.StateReasonPaused)
+	l.in.State.Spec.Paused, l.in.Migrations = false, nil
+	l.after(time.Second)
 	if want := []string{kept.Name, kept.Name}; !slices.Equal(l.created, want) {
 		t.Errorf("created %q, want %q", l.created, want)
 	}

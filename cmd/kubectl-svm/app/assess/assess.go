@@ -104,6 +104,8 @@ type Migration struct {
 	// The counters are those of status.progress, without the token.
 	migrationv1alpha1.MigrationProgress `json:",inline"`
 	EstimatedCompletionTime             *metav1.Time `json:"estimatedCompletionTime,omitempty"`
+	// Deleted means that it is being deleted, and that finalizers keep it.
+	Deleted bool `json:"deleted,omitempty"`
 }
 
 // Ended reports whether the migration has ended, with success or without.
@@ -311,7 +313,7 @@ func Describe(m *migrationv1alpha1.StorageVersionMigration) *Migration {
 	state := cli.CurrentCondition(m)
 	described := &Migration{
 		Name: m.Name, State: state.Type, Reason: state.Reason, Message: state.Message,
-		EstimatedCompletionTime: m.Status.EstimatedCompletionTime,
+		EstimatedCompletionTime: m.Status.EstimatedCompletionTime, Deleted: m.DeletionTimestamp != nil,
 	}
 	if p := m.Status.Progress; p != nil {
 		described.MigrationProgress = *p

@@ -32,6 +32,9 @@ import (
 // allowAdmission is the command that gives the manager the permission to migrate admission objects.
 const allowAdmission = "kubectl svm rbac --admission | kubectl apply -f -"
 
+// removeAdmission takes that permission away.
+const removeAdmission = "kubectl svm rbac --admission | kubectl delete -f -   # also if the migrations have failed"
+
 // migrateAndWait is the verb, with its flag, for admission objects.
 const migrateAndWait = "migrate --wait"
 
@@ -60,7 +63,7 @@ func AfterFailure(m *migrationv1alpha1.StorageVersionMigration) string {
 	resource, failed := m.GroupResource(), Describe(m)
 	switch again := "kubectl svm migrate " + resource.String() + " --wait"; {
 	case migrationv1alpha1.RetryIsVain(failed.Reason):
-		return "Another migration would fail as well, until that changes"
+		return "Another migration would fail as well, until the resource or its server changes"
 	case strings.Contains(failed.Message, rewrite.WouldDrop):
 		return "Keep the fields as the message says. Then: " + again
 	case failed.Reason == migrationv1alpha1.MigrationReasonRewritesChangeObjects:
@@ -69,7 +72,11 @@ func AfterFailure(m *migrationv1alpha1.StorageVersionMigration) string {
 	case failed.Denied > 0:
 		return "To see the objects: kubectl svm denied " + m.Name
 	case lacksPermission(failed) && permission(resource) != "":
-		return "To allow it: " + permission(resource) + "\n  Then: " + again
+		help := "To allow it: " + permission(resource) + "\n  Then: " + again
+		if permission(resource) == allowAdmission {
+			help += "\n  Then: " + removeAdmission
+		}
+		return help
 	case lacksPermission(failed):
 		return "If a permission is missing, apply the manifests of the manager again, which allow built-in resources. " +
 			"Then: " + again
@@ -84,13 +91,18 @@ func Commands(resources []*Resource, known []Resource) []string {
 	var lines, verbs []string
 	arguments := map[string][]*Resource{}
 	for _, r := range resources {
-		if r.Permission != "" && !slices.Contains(lines, r.Permission) {
-			lines = append(lines, r.Permission)
-		}
-		for _, verb := range r.verbs() {
-			if r.Permission == allowAdmission { // The role has to stay until the migrations have ended.
-				verb = migrateAndWait
+		of, allow := r.verbs(), r.Permission
+		if allow == allowAdmission { // The role is there until a migration has ended, and no longer.
+			if migrates := []string{"migrate", "retry", "denied"}; len(of) == 1 && slices.Contains(migrates, of[0]) {
+				of = []string{migrateAndWait}
+			} else {
+				allow = ""
 			}
+		}
+		if allow != "" && !slices.Contains(lines, allow) {
+			lines = append(lines, allow)
+		}
+		for _, verb := range of {
 			if arguments[verb] == nil {
 				verbs = append(verbs, verb)
 			}
@@ -100,8 +112,8 @@ func Commands(resources []*Resource, known []Resource) []string {
 	for _, verb := range verbs {
 		lines = append(lines, "kubectl svm "+verb+" "+strings.Join(brief(arguments[verb], known), " "))
 	}
-	if arguments[migrateAndWait] != nil { // Whoever has that role can remove the fence.
-		lines = append(lines, "kubectl svm rbac --admission | kubectl delete -f -   # also if the migrations have failed")
+	if slices.Contains(lines, allowAdmission) { // Whoever has that role can remove the fence.
+		lines = append(lines, removeAdmission)
 	}
 	return lines
 }

@@ -69,6 +69,18 @@ func TestCommands(t *testing.T) {
 	if got := strings.Join(Commands(of, known), "; "); got != group {
 		t.Errorf("got %s, want %s", got, group)
 	}
+	const admission = "validatingwebhookconfigurations.admissionregistration.k8s.io"
+	for verb, want := range map[string]string{
+		"retry":  allowAdmission + "; kubectl svm migrate --wait " + admission + "; " + removeAdmission,
+		"denied": allowAdmission + "; kubectl svm migrate --wait " + admission + "; " + removeAdmission,
+		"resume": "kubectl svm resume " + admission,
+		"":       "",
+	} {
+		r := resource(admission, verb, allowAdmission)
+		if got := strings.Join(Commands([]*Resource{&r}, nil), "; "); got != want {
+			t.Errorf("admission objects, %q: got %s, want %s", verb, got, want)
+		}
+	}
 	const each = "allow it; kubectl svm migrate a.whole.io b.whole.io"
 	if got := strings.Join(Commands(of[:2], nil), "; "); got != each {
 		t.Errorf("some are named: got %s, want %s", got, each)

@@ -127,6 +127,8 @@ func (r *Resource) concludeRunning(now time.Time) {
 // concludeQueued is about a migration that waits, or that does not exist yet.
 func (r *Resource) concludeQueued() {
 	switch m := r.Migration; {
+	case m != nil && m.Deleted:
+		r.leaveToPerson("a finalizer keeps the last migration", "")
 	case r.Reason == migrationv1alpha1.StateReasonObjectsExpire:
 		r.Next = "done when old objects have expired"
 	case m == nil || m.Ended():

@@ -89,7 +89,10 @@ func (o *options) retryTrigger(ctx context.Context, cluster *cli.Cluster, resour
 	case i >= 0 && (nothing || all[i].HasEpoch()):
 		why := fmt.Sprintf("waits or runs, so there is nothing to retry. To follow it: kubectl svm status %s --watch",
 			resource)
-		if all[i].Spec.Suspend {
+		switch {
+		case all[i].DeletionTimestamp != nil:
+			why = "is being deleted, and a finalizer keeps it: remove that first"
+		case all[i].Spec.Suspend:
 			why = "is suspended, so there is nothing to retry. To continue it: kubectl svm resume " + all[i].Name
 		}
 		fmt.Fprintf(o.ErrOut, "%s: the migration %s %s\n", state.Name, all[i].Name, why)
