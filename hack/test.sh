@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs what `make test` runs, ends after the first steps that fail, and tells at the end how long each took. What
+# Runs what `make test` runs, ends if a test without servers fails, and tells at the end how long each took. What
 # tests with servers left in the folder for temporary files is kept only if one failed.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -29,7 +29,7 @@ trap finish EXIT
 
 # Each step begins when one before it has ended: the last packages of a step, and links, leave a processor idle.
 make --no-print-directory -j2 unit-raced test-binaries e2e-binaries unit-plain-and-simulation
-# Integration tests wait much of the time, so the conformance suite runs beside them, and chaos after the suite. Checks
-# of the sources take what processor time is left. All of them run, also if some fail.
-TMPDIR="${temporary}" make --no-print-directory -k -j4 NICE="nice -n 19" integration-plain integration-raced verify \
-  e2e-quick chaos-in-short
+# Integration tests wait much of the time, so the conformance suite and checks of the sources run beside them, and chaos
+# when one of these has ended. All of them run, also if some fail.
+TMPDIR="${temporary}" make --no-print-directory -k -j5 NICE="nice -n 19" integration-monitoring integration-plain \
+  integration-raced e2e-quick verify chaos-in-short

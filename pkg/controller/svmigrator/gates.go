@@ -69,7 +69,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 	if decision.Verdict == Go {
 		var ready bool
 		if decision, ready = c.readiness(m); ready {
-			c.ready.Add(m.Name) // Before a request: what readiness found would be out of date after it.
+			c.ready.Add(m.Name) // Now, because it may not be ready any more after a request.
 		}
 	}
 	status := &statusWriter{env: c.env, stored: m}
