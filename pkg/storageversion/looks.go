@@ -203,14 +203,14 @@ func (l *looks) ofLiving() bool {
 func (l *looks) needAnother() bool {
 	contradicted := func(p Process) bool { return l.readings[p].publishes && !l.readings[p].contradicted.IsZero() }
 	switch living := len(l.servers.living); {
-	case !l.ofLiving() || len(l.last.Failed()) > 0 || slices.ContainsFunc(l.servers.living, contradicted):
+	case !l.ofLiving() || len(l.last.Failed()) > 0:
 		return true
 	case l.last.Shared && (l.last.WhyUnmet != "" || l.servers.mayHaveMissedDeparture(l.lookedAt)):
 		return true
 	case living == 0 || len(l.last.Documents) < living || slices.ContainsFunc(l.servers.living, l.isAbsent):
 		return false
 	default:
-		return !l.servers.equal(l.read)
+		return !l.servers.equal(l.read) || slices.ContainsFunc(l.servers.living, contradicted)
 	}
 }
 
