@@ -100,7 +100,7 @@ func whatHappensTo(m *migrationv1alpha1.StorageVersionMigration, expires bool) (
 	switch {
 	case m.DeletionTimestamp != nil:
 		return migrationv1alpha1.StateReasonMigrationQueued, fmt.Sprintf("The migration %s is being deleted, and finalizers "+
-			"keep it: %s. The next one is created when it is gone.", m.Name, strings.Join(m.Finalizers, ", "))
+			"keep it: %s. No other one is created before it is gone.", m.Name, strings.Join(m.Finalizers, ", "))
 	case m.Spec.Suspend:
 		return migrationv1alpha1.StateReasonMigrationSuspended, "The migration " + m.Name +
 			" is suspended: set its spec.suspend to false to continue."

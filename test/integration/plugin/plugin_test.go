@@ -184,8 +184,9 @@ func testFirstMigration(t *testing.T, c *cluster) {
 
 func testLeftOut(t *testing.T, c *cluster) {
 	c.awaitSVM(t, []string{"status", "secrets"}, 2, "NotSelectedForMigration", "kubectl svm migrate secrets")
-	c.awaitSVM(t, []string{"plan"}, 0, "  kubectl svm rbac --admission | kubectl apply -f -\n  kubectl svm migrate ",
-		" '*.admissionregistration.k8s.io' ")
+	c.awaitSVM(t, []string{"plan"}, 0, "  kubectl svm rbac --admission | kubectl apply -f -\n",
+		"  kubectl svm migrate --wait '*.admissionregistration.k8s.io'\n",
+		"  kubectl svm rbac --admission | kubectl delete -f -")
 	c.awaitSVM(t, []string{"plan", "secrets", "configmaps"}, 0, "kubectl svm migrate configmaps secrets\n")
 	c.svm(t, "migrate", "secrets", "configmaps", "--wait", "--timeout=5m").must(t, 0).
 		tell(t, "Succeeded AllObjectsMigrated")

@@ -284,6 +284,7 @@ func latest(
 	succeeded := false // A failure before a success does not matter any more, unless the trigger waits because of it.
 	for _, m := range all.migrations[resource] {
 		switch {
+		case m.DeletionTimestamp != nil && !m.Finished() && !isAttempt(state, m): // Finalizers keep it, and nobody runs it.
 		case m.IsConditionTrue(migrationv1alpha1.MigrationRunning):
 			return m
 		case m.IsConditionTrue(migrationv1alpha1.MigrationSucceeded):
@@ -295,6 +296,11 @@ func latest(
 		}
 	}
 	return found
+}
+
+// isAttempt reports whether a state names a migration as the present attempt.
+func isAttempt(state *migrationv1alpha1.StorageState, m *migrationv1alpha1.StorageVersionMigration) bool {
+	return state != nil && state.Status.Migration != nil && state.Status.Migration.UID == m.UID
 }
 
 // failedLast reports whether a state names a migration as the one that failed last.

@@ -169,6 +169,58 @@ func TestFailureBeforeASuccess(t *testing.T) {
 	}
 }
 
+// TestMigrationThatFinalizersKeep matters only if the next one needs its name.
+func TestMigrationThatFinalizersKeep(t *testing.T) {
+	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	var kept migrationv1alpha1.StorageVersionMigration
+	kept.Name, kept.UID, kept.DeletionTimestamp = "kept", "kept", &metav1.Time{Time: now}
+	kept.Spec.Resource.Resource = "widgets"
+	kept.Status.Conditions = []migrationv1alpha1.MigrationCondition{
+		{Type: migrationv1alpha1.MigrationRunning, Status: "True"},
+	}
+	for attempt, want := range map[types.UID]Attention{"kept": Act, "another": Wait} {
+		s := migrationv1alpha1.StorageState{ObjectMeta: metav1.ObjectMeta{Name: "widgets"}}
+		s.Spec.Resource.Resource, s.Status.Epoch = "widgets", 1
+		s.Status.Migration = &migrationv1alpha1.MigrationReference{UID: attempt}
+		s.Status.Conditions = []metav1.Condition{
+			{Type: "Agreed", Status: "True"},
+			{Type: "SafeToRemoveOldVersions", Status: "False", Reason: migrationv1alpha1.StateReasonMigrationQueued},
+		}
+		cluster := &cli.Cluster{
+			States: []migrationv1alpha1.StorageState{s}, Migrations: []migrationv1alpha1.StorageVersionMigration{kept},
+		}
+		r := Resources(cluster, []schema.GroupResource{{Resource: "widgets"}}, Manager{}, now)[0]
+		if r.Attention != want {
+			t.Errorf("the attempt is %s: %s, %q", attempt, r.Attention, r.Next)
+		}
+	}
+}
+
+// TestNoRoleWithoutAMigration has a migration of admission objects that failed without a permission, and servers of
+// which one does not answer.
+func TestNoRoleWithoutAMigration(t *testing.T) {
+	name := schema.GroupResource{Group: "admissionregistration.k8s.io", Resource: "validatingwebhookconfigurations"}
+	var failed migrationv1alpha1.StorageVersionMigration
+	failed.Spec.Resource.Group, failed.Spec.Resource.Resource = name.Group, name.Resource
+	failed.Status.Conditions = []migrationv1alpha1.MigrationCondition{{
+		Type: migrationv1alpha1.MigrationFailed, Status: "True", Reason: migrationv1alpha1.MigrationReasonListRefused,
+	}}
+	s := migrationv1alpha1.StorageState{ObjectMeta: metav1.ObjectMeta{Name: name.String()}}
+	s.Spec.Resource = migrationv1alpha1.GroupResource{Group: name.Group, Resource: name.Resource}
+	s.Status.Epoch = 1
+	s.Status.Conditions = []metav1.Condition{
+		{Type: "Agreed", Status: "False", Reason: migrationv1alpha1.StateReasonServersUnseen},
+		{Type: "SafeToRemoveOldVersions", Status: "False", Reason: migrationv1alpha1.StateReasonAwaitingAgreement},
+	}
+	cluster := &cli.Cluster{
+		States: []migrationv1alpha1.StorageState{s}, Migrations: []migrationv1alpha1.StorageVersionMigration{failed},
+	}
+	r := Resources(cluster, []schema.GroupResource{name}, Manager{}, time.Now())[0]
+	if r.Verb != "" || r.Permission != "" {
+		t.Errorf("the verb is %q, and the permission %q", r.Verb, r.Permission)
+	}
+}
+
 // TestUnstored has a resource of which the manager keeps no StorageState.
 func TestUnstored(t *testing.T) {
 	widgets := schema.GroupResource{Resource: "widgets"}

@@ -69,14 +69,14 @@ func AfterFailure(m *migrationv1alpha1.StorageVersionMigration) string {
 	case failed.Reason == migrationv1alpha1.MigrationReasonRewritesChangeObjects:
 		return "Change the rule so that it skips the manager (docs/tasks.md says how), or skips updates that change " +
 			"nothing. Then: " + again
-	case failed.Denied > 0:
-		return "To see the objects: kubectl svm denied " + m.Name
 	case lacksPermission(failed) && permission(resource) != "":
 		help := "To allow it: " + permission(resource) + "\n  Then: " + again
 		if permission(resource) == allowAdmission {
 			help += "\n  Then: " + removeAdmission
 		}
 		return help
+	case failed.Denied > 0:
+		return "To see the objects: kubectl svm denied " + m.Name
 	case lacksPermission(failed):
 		return "If a permission is missing, apply the manifests of the manager again, which allow built-in resources. " +
 			"Then: " + again
@@ -91,18 +91,13 @@ func Commands(resources []*Resource, known []Resource) []string {
 	var lines, verbs []string
 	arguments := map[string][]*Resource{}
 	for _, r := range resources {
-		of, allow := r.verbs(), r.Permission
-		if allow == allowAdmission { // The role is there until a migration has ended, and no longer.
-			if migrates := []string{"migrate", "retry", "denied"}; len(of) == 1 && slices.Contains(migrates, of[0]) {
-				of = []string{migrateAndWait}
-			} else {
-				allow = ""
+		if r.Permission != "" && !slices.Contains(lines, r.Permission) {
+			lines = append(lines, r.Permission)
+		}
+		for _, verb := range r.verbs() {
+			if r.Permission == allowAdmission { // The role has to stay until the migration has ended.
+				verb = migrateAndWait
 			}
-		}
-		if allow != "" && !slices.Contains(lines, allow) {
-			lines = append(lines, allow)
-		}
-		for _, verb := range of {
 			if arguments[verb] == nil {
 				verbs = append(verbs, verb)
 			}

@@ -62,6 +62,10 @@ func (r *Resource) conclude(now time.Time) {
 	if Paused(r.State) && !slices.Contains(unpausable, r.Reason) && (r.Migration == nil || r.Migration.Ended()) {
 		r.concludeHeld("paused by a person", "resume")
 	}
+	migrates := []string{"migrate", "retry", "denied"}
+	if r.Permission == allowAdmission && (len(r.verbs()) != 1 || !slices.Contains(migrates, r.Verb)) {
+		r.Permission = "" // The role is there for a migration, and no longer.
+	}
 }
 
 // concludeHeld is about a resource of which no migration is created until a person acts. The last one may have failed.

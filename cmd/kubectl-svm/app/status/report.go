@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/preflight"
+	"sigs.k8s.io/svm-controller-manager/pkg/install"
 	"sigs.k8s.io/svm-controller-manager/pkg/releases"
 )
 
@@ -178,8 +179,12 @@ func (r *Report) doubt() {
 // missing.
 func (r *Report) withoutMigrator() {
 	for i := range r.Resources {
-		if one := &r.Resources[i]; one.Verb == "migrate" || one.Verb == "retry" {
+		one := &r.Resources[i]
+		if one.Verb == "migrate" || one.Verb == "retry" {
 			one.Verb, one.Permission = "", ""
+		}
+		if one.Group == install.AdmissionGroup { // Nobody would use the permission, and take it away again.
+			one.Permission = ""
 		}
 	}
 }

@@ -84,15 +84,14 @@ func (o *options) retryTrigger(ctx context.Context, cluster *cli.Cluster, resour
 	uncounted := !state.Status.Migrated() && len(all) > 0 && all[0].IsConditionTrue(migrationv1alpha1.MigrationFailed) &&
 		all[0].Spec.Target.StorageStateUID == state.UID && *all[0].Spec.Target.Epoch == state.Status.Epoch
 	nothing := state.Status.Backoff == nil && !uncounted // The trigger may not have counted the failure yet.
-	i := slices.IndexFunc(all, func(m migrationv1alpha1.StorageVersionMigration) bool { return !m.Finished() })
+	i := slices.IndexFunc(all, func(m migrationv1alpha1.StorageVersionMigration) bool {
+		return !m.Finished() && m.DeletionTimestamp == nil
+	})
 	switch {
 	case i >= 0 && (nothing || all[i].HasEpoch()):
 		why := fmt.Sprintf("waits or runs, so there is nothing to retry. To follow it: kubectl svm status %s --watch",
 			resource)
-		switch {
-		case all[i].DeletionTimestamp != nil:
-			why = "is being deleted, and a finalizer keeps it: remove that first"
-		case all[i].Spec.Suspend:
+		if all[i].Spec.Suspend {
 			why = "is suspended, so there is nothing to retry. To continue it: kubectl svm resume " + all[i].Name
 		}
 		fmt.Fprintf(o.ErrOut, "%s: the migration %s %s\n", state.Name, all[i].Name, why)
