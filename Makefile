@@ -24,7 +24,7 @@ RACE    ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 # Tests against real servers that run without the race detector, the longest first, so that they do not end alone. With
 # it, they take a quarter longer. All controllers run with it in the tests of the manager, of chaos and of the
 # conformance suite, the observer in its unit tests, and the control plane in the tests of the manager.
-PLAIN_INTEGRATION := $(addprefix ./test/integration/,install svmigrator svmtrigger observer storageversiongc plugin) \
+PLAIN_INTEGRATION := $(addprefix ./test/integration/,svmtrigger svmigrator install observer storageversiongc plugin) \
 	./test/controlplane ./test/controlplane/cmd/controlplane ./test/integration/api
 # One control plane has one situation after the other, and on a busy machine Prometheus misses what it should see, so
 # that the test waits for it again.
@@ -125,7 +125,7 @@ integration-monitoring: # Only root may be nicer to it than to others.
 .PHONY: integration-plain
 integration-plain:
 	@SVM_TEST_BINARIES=$(CURDIR)/$(OUTPUT)/test/plain CGO_ENABLED=0 hack/step.sh "integration, plain" \
-		$(INTEGRATION) -p 5 $(PLAIN_INTEGRATION)
+		$(INTEGRATION) -p 6 $(PLAIN_INTEGRATION)
 
 .PHONY: integration-raced
 integration-raced:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs what `make test` runs, ends if a test without servers fails, and tells at the end how long each took. What
-# tests with servers left in the folder for temporary files is kept only if one failed.
+# Runs what `make test` runs, ends if a build or a test without servers fails, and tells at the end how long each took.
+# What tests with servers left in the folder for temporary files is kept only if one failed.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 STEPS="$(mktemp)"
