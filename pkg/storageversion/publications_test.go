@@ -149,6 +149,10 @@ func TestStorageVersions(t *testing.T) {
 		look(writes(appsV1), false, true)
 		look(publishing(appsV1), false, false)
 		look(writes(appsV1), false, true)
+		s.shares("", at(publishing(appsV1)), "b/1", "c/2")
+		if s.NeedsLook() {
+			t.Error("looks again although one of the addresses is gone")
+		}
 		look(writes(appsV1), true, false)
 	})
 	t.Run("a server whose address tells it need not be looked at again", func(t *testing.T) {

@@ -280,11 +280,14 @@ func Doubt(state *migrationv1alpha1.StorageState, now time.Time) string {
 func latest(
 	all *index, resource schema.GroupResource, state *migrationv1alpha1.StorageState,
 ) *migrationv1alpha1.StorageVersionMigration {
-	var found *migrationv1alpha1.StorageVersionMigration
+	var found, kept *migrationv1alpha1.StorageVersionMigration
 	succeeded := false // A failure before a success does not matter any more, unless the trigger waits because of it.
 	for _, m := range all.migrations[resource] {
 		switch {
-		case m.DeletionTimestamp != nil && !m.Finished() && !isAttempt(state, m): // Finalizers keep it, and nobody runs it.
+		case m.DeletionTimestamp != nil && !m.Finished(): // Finalizers keep it, and nobody runs it.
+			if IsAttempt(state, m) {
+				kept = m
+			}
 		case m.IsConditionTrue(migrationv1alpha1.MigrationRunning):
 			return m
 		case m.IsConditionTrue(migrationv1alpha1.MigrationSucceeded):
@@ -295,11 +298,15 @@ func latest(
 			found = m
 		}
 	}
+	if kept != nil && (found == nil || found.Finished()) {
+		return kept
+	}
 	return found
 }
 
-// isAttempt reports whether a state names a migration as the present attempt.
-func isAttempt(state *migrationv1alpha1.StorageState, m *migrationv1alpha1.StorageVersionMigration) bool {
+// IsAttempt reports whether a state names a migration as the present attempt of the trigger. If it is being deleted,
+// the next one is created when it is gone.
+func IsAttempt(state *migrationv1alpha1.StorageState, m *migrationv1alpha1.StorageVersionMigration) bool {
 	return state != nil && state.Status.Migration != nil && state.Status.Migration.UID == m.UID
 }
 

@@ -189,9 +189,17 @@ func TestMigrationThatFinalizersKeep(t *testing.T) {
 		cluster := &cli.Cluster{
 			States: []migrationv1alpha1.StorageState{s}, Migrations: []migrationv1alpha1.StorageVersionMigration{kept},
 		}
-		r := Resources(cluster, []schema.GroupResource{{Resource: "widgets"}}, Manager{}, now)[0]
-		if r.Attention != want {
+		assessed := func() Resource {
+			return Resources(cluster, []schema.GroupResource{{Resource: "widgets"}}, Manager{}, now)[0]
+		}
+		if r := assessed(); r.Attention != want {
 			t.Errorf("the attempt is %s: %s, %q", attempt, r.Attention, r.Next)
+		}
+		pending := migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "by-a-person"}}
+		pending.Spec = kept.Spec
+		cluster.Migrations = append(cluster.Migrations, pending)
+		if r := assessed(); r.Attention != Wait || r.Migration.Name != pending.Name {
+			t.Errorf("the attempt is %s, and another one waits: %s, %q", attempt, r.Attention, r.Next)
 		}
 	}
 }

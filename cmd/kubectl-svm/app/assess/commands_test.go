@@ -37,7 +37,7 @@ func TestAfterFailure(t *testing.T) {
 		{"widgets.example.com", "ListRefused", 0,
 			"kubectl svm rbac | kubectl apply -f -\n  Then: kubectl svm migrate widgets"},
 		{"widgets.example.com", "AgreementLost", 0, "To try again: kubectl svm migrate widgets.example.com --wait"},
-		{"secrets", "RewritesRefused", 0, "apply the manifests"},
+		{"secrets", "RewritesRefused", 1, "apply the manifests"},
 		{"widgets.example.com", "VerbsNotSupported", 0, "would fail as well"},
 		{"validatingwebhookconfigurations.admissionregistration.k8s.io", "ListRefused", 0, removeAdmission},
 		{"widgets.example.com", "RewritesRefused", 1, "kubectl svm rbac | kubectl apply -f -"},
@@ -72,8 +72,7 @@ func TestCommands(t *testing.T) {
 	}
 	const admission = "validatingwebhookconfigurations.admissionregistration.k8s.io"
 	for verb, want := range map[string]string{
-		"retry":  allowAdmission + "; kubectl svm migrate --wait " + admission + "; " + removeAdmission,
-		"denied": allowAdmission + "; kubectl svm migrate --wait " + admission + "; " + removeAdmission,
+		"migrate": allowAdmission + "; kubectl svm migrate --wait " + admission + "; " + removeAdmission,
 	} {
 		r := resource(admission, verb, allowAdmission)
 		if got := strings.Join(Commands([]*Resource{&r}, nil), "; "); got != want {

@@ -56,21 +56,25 @@ func (r *Resource) conclude(now time.Time) {
 	default:
 		r.concludeDisagreement(now)
 	}
-	if lacksPermission(r.Migration) || r.Verb == "migrate" && r.Group == install.AdmissionGroup {
+	if lacksPermission(r.Migration) || (r.Verb == "migrate" || r.Verb == "retry") && r.Group == install.AdmissionGroup {
 		r.Permission = permission(r.GroupResource)
 	}
-	if Paused(r.State) && !slices.Contains(unpausable, r.Reason) && (r.Migration == nil || r.Migration.Ended()) {
+	goesOn := r.Migration != nil && !r.Migration.Ended() && !r.Migration.Deleted
+	if Paused(r.State) && !slices.Contains(unpausable, r.Reason) && !goesOn {
 		r.concludeHeld("paused by a person", "resume")
 	}
-	migrates := []string{"migrate", "retry", "denied"}
-	if r.Permission == allowAdmission && (len(r.verbs()) != 1 || !slices.Contains(migrates, r.Verb)) {
-		r.Permission = "" // The role is there for a migration, and no longer.
+	if r.Permission == allowAdmission { // The role is there for a migration that somebody awaits, and no longer.
+		if r.Verb == "migrate" || r.Verb == "retry" {
+			r.Verb = "migrate"
+		} else {
+			r.Permission = ""
+		}
 	}
 }
 
 // concludeHeld is about a resource of which no migration is created until a person acts. The last one may have failed.
 func (r *Resource) concludeHeld(why, verb string) {
-	if m := r.Migration; m != nil && m.Denied > 0 {
+	if m := r.Migration; m != nil && m.Denied > 0 && !lacksPermission(m) {
 		why, verb = denied(m)+"; "+why, "denied"
 	}
 	r.NextTime = nil
@@ -159,7 +163,7 @@ func (r *Resource) concludeFailed(now time.Time) {
 		r.Next = "not tried again by itself"
 	}
 	verb := "retry"
-	if m := r.Migration; m != nil && m.Denied > 0 {
+	if m := r.Migration; m != nil && m.Denied > 0 && !lacksPermission(m) {
 		verb = "denied"
 		r.Next = denied(m) + "; " + r.Next
 	}

@@ -145,7 +145,7 @@ func newPlan(resources []assess.Resource, named bool, manager assess.Manager) *P
 		plan.waits = plan.waits || r.Attention == assess.Wait && r.Migration.Waits()
 		if r.Attention == assess.Act { // The trigger does the others by itself.
 			helped = append(helped, r)
-			plan.unaided = plan.unaided || r.Verb == "" && r.Permission == "" && !r.Gone
+			plan.unaided = plan.unaided || r.Verb == "" && !r.Gone
 		}
 	}
 	plan.Commands = append(plan.Commands, assess.Commands(helped, known)...)

@@ -94,10 +94,13 @@ func TestNames(t *testing.T) {
 func TestNoMigrationIsOfferedWithoutAMigrator(t *testing.T) {
 	cluster := &cli.Cluster{States: []migrationv1alpha1.StorageState{
 		state(t, "bolts.example.com", "", migrationv1alpha1.StateReasonNotSelected, "It is not selected.", ""),
+		state(t, "validatingwebhookconfigurations.admissionregistration.k8s.io", "",
+			migrationv1alpha1.StateReasonNotSelected, "It is not selected.", ""),
 	}}
 	for manager, offered := range map[assess.Manager]bool{leads: true, {Running: true, ObservesOnly: true}: false} {
 		got := screen(t, cluster, manager, &Options{})
-		if strings.Contains(got, "kubectl svm migrate") != offered || !strings.Contains(got, "It is not selected.") {
+		if strings.Contains(got, "kubectl svm migrate") != offered ||
+			strings.Contains(got, "kubectl svm rbac") != offered || !strings.Contains(got, "It is not selected.") {
 			t.Errorf("observes only: %v, and the answer is\n%s", manager.ObservesOnly, got)
 		}
 	}

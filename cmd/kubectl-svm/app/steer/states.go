@@ -87,7 +87,14 @@ func (o *options) retryTrigger(ctx context.Context, cluster *cli.Cluster, resour
 	i := slices.IndexFunc(all, func(m migrationv1alpha1.StorageVersionMigration) bool {
 		return !m.Finished() && m.DeletionTimestamp == nil
 	})
+	kept := slices.IndexFunc(all, func(m migrationv1alpha1.StorageVersionMigration) bool {
+		return !m.Finished() && m.DeletionTimestamp != nil && assess.IsAttempt(state, &m)
+	})
 	switch {
+	case i < 0 && kept >= 0 && !assess.Paused(state):
+		fmt.Fprintf(o.ErrOut, "%s: the migration %s is being deleted, and finalizers keep it: remove them first\n",
+			state.Name, all[kept].Name)
+		return nil
 	case i >= 0 && (nothing || all[i].HasEpoch()):
 		why := fmt.Sprintf("waits or runs, so there is nothing to retry. To follow it: kubectl svm status %s --watch",
 			resource)

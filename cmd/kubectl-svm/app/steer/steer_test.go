@@ -208,6 +208,10 @@ func TestWhatIsLeftToDo(t *testing.T) {
 	running.Spec.Resource.Resource = "secrets"
 	again := *running.DeepCopy()
 	again.Spec.Target = &migrationv1alpha1.MigrationTarget{Epoch: new(int64(1))}
+	kept := *again.DeepCopy()
+	kept.UID, kept.DeletionTimestamp = "attempt", new(metav1.Now())
+	other := *kept.DeepCopy()
+	other.UID = "other"
 	suspended := *again.DeepCopy()
 	suspended.Spec.Suspend = true
 	for name, test := range map[string]struct {
@@ -231,6 +235,14 @@ func TestWhatIsLeftToDo(t *testing.T) {
 			want: "secrets: the migration secrets-1 is suspended, so there is nothing to retry. To continue it: " +
 				"kubectl svm resume secrets-1\n",
 		},
+		"retry while finalizers keep the last one": {
+			verb: (*options).retry, migrations: []migrationv1alpha1.StorageVersionMigration{kept},
+			want: "secrets: the migration secrets-1 is being deleted, and finalizers keep it: remove them first\n",
+		},
+		"retry while finalizers keep an earlier one": {
+			verb: (*options).retry, migrations: []migrationv1alpha1.StorageVersionMigration{other},
+			want: "kubectl svm status secrets --watch\n",
+		},
 		"pause while a migration runs": {
 			verb: (*options).pause, migrations: []migrationv1alpha1.StorageVersionMigration{running},
 			want: "The migration secrets-1 continues. To stop it: kubectl svm suspend secrets-1\n",
@@ -241,6 +253,7 @@ func TestWhatIsLeftToDo(t *testing.T) {
 			state := migrationv1alpha1.StorageState{ObjectMeta: metav1.ObjectMeta{Name: "secrets"}}
 			state.Spec.Resource.Resource, state.Spec.Paused = "secrets", test.paused
 			state.Status.Backoff = &migrationv1alpha1.MigrationBackoff{}
+			state.Status.Migration = &migrationv1alpha1.MigrationReference{UID: "attempt"}
 			state.Status.Conditions = []metav1.Condition{
 				{Type: migrationv1alpha1.StorageStateMigrated, Status: metav1.ConditionFalse, Reason: test.reason},
 			}
