@@ -69,6 +69,8 @@ func AfterFailure(m *migrationv1alpha1.StorageVersionMigration) string {
 	case failed.Reason == migrationv1alpha1.MigrationReasonRewritesChangeObjects:
 		return "Change the rule so that it skips the manager (docs/tasks.md says how), or skips updates that change " +
 			"nothing. Then: " + again
+	case failed.Denied > 0 && !lacksPermission(failed):
+		return "To see the objects: kubectl svm denied " + m.Name
 	case resource.Group == install.AdmissionGroup:
 		return "To try again: " + allowAdmission + "\n  Then: " + again + "\n  Then: " + removeAdmission
 	case lacksPermission(failed) && permission(resource) != "":
@@ -76,8 +78,6 @@ func AfterFailure(m *migrationv1alpha1.StorageVersionMigration) string {
 	case lacksPermission(failed):
 		return "If a permission is missing, apply the manifests of the manager again, which allow built-in resources. " +
 			"Then: " + again
-	case failed.Denied > 0:
-		return "To see the objects: kubectl svm denied " + m.Name
 	default:
 		return "To try again: " + again
 	}

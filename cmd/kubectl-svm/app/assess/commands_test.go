@@ -40,6 +40,7 @@ func TestAfterFailure(t *testing.T) {
 		{"secrets", "RewritesRefused", 1, "apply the manifests"},
 		{"widgets.example.com", "VerbsNotSupported", 0, "would fail as well"},
 		{"validatingwebhookconfigurations.admissionregistration.k8s.io", "ListRefused", 0, removeAdmission},
+		{"validatingwebhookconfigurations.admissionregistration.k8s.io", "ObjectsDenied", 1, "kubectl svm denied widgets-1"},
 		{"widgets.example.com", "RewritesRefused", 1, "kubectl svm rbac | kubectl apply -f -"},
 	} {
 		r := schema.ParseGroupResource(test.resource)
@@ -71,13 +72,10 @@ func TestCommands(t *testing.T) {
 		t.Errorf("got %s, want %s", got, group)
 	}
 	const admission = "validatingwebhookconfigurations.admissionregistration.k8s.io"
-	for verb, want := range map[string]string{
-		"migrate": allowAdmission + "; kubectl svm migrate --wait " + admission + "; " + removeAdmission,
-	} {
-		r := resource(admission, verb, allowAdmission)
-		if got := strings.Join(Commands([]*Resource{&r}, nil), "; "); got != want {
-			t.Errorf("admission objects, %q: got %s, want %s", verb, got, want)
-		}
+	const awaited = allowAdmission + "; kubectl svm migrate --wait " + admission + "; " + removeAdmission
+	r := resource(admission, "migrate", allowAdmission)
+	if got := strings.Join(Commands([]*Resource{&r}, nil), "; "); got != awaited {
+		t.Errorf("admission objects: got %s, want %s", got, awaited)
 	}
 	const each = "allow it; kubectl svm migrate a.whole.io b.whole.io"
 	if got := strings.Join(Commands(of[:2], nil), "; "); got != each {
