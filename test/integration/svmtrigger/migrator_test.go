@@ -163,14 +163,15 @@ func (m *migrator) migrate(ctx context.Context, migration *v1alpha1.StorageVersi
 	m.finish(ctx, migration, v1alpha1.MigrationSucceeded, v1alpha1.MigrationReasonAllObjectsMigrated)
 }
 
-// target is what the migration is to bring objects to. One that was made by hand waits for the state to tell.
+// target is what the migration is to bring objects to. One that was made by hand waits until the manager's state tells:
+// a state without an epoch is of another controller.
 func (m *migrator) target(ctx context.Context, migration *v1alpha1.StorageVersionMigration) *v1alpha1.MigrationTarget {
 	if migration.Spec.Target != nil {
 		return migration.Spec.Target
 	}
 	for ctx.Err() == nil && !m.gone(migration) {
 		state := m.stateOf(resourceOf(migration))
-		if state != nil && state.Status.CurrentStorageVersionHash != "" &&
+		if state != nil && state.Status.Epoch > 0 && state.Status.CurrentStorageVersionHash != "" &&
 			state.Status.CurrentStorageVersionHash != v1alpha1.Unknown {
 			return &v1alpha1.MigrationTarget{
 				StorageVersionHash: state.Status.CurrentStorageVersionHash, EncodingVersion: state.Status.CurrentEncodingVersion,
@@ -237,13 +238,13 @@ func (m *migrator) finish(ctx context.Context, migration *v1alpha1.StorageVersio
 	})
 }
 
-// update changes the status until that works, and returns false if the migration is gone.
+// update changes the status until that works, and returns false if the migration is gone, or has ended without it.
 func (m *migrator) update(ctx context.Context, migration *v1alpha1.StorageVersionMigration,
 	change func(*v1alpha1.StorageVersionMigrationStatus)) bool {
 	client := m.cluster.Migrations()
 	for ctx.Err() == nil {
 		present, err := client.Get(ctx, migration.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) || err == nil && present.UID != migration.UID {
+		if apierrors.IsNotFound(err) || err == nil && (present.UID != migration.UID || present.Finished()) {
 			return false
 		}
 		if err == nil {
