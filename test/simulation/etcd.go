@@ -21,6 +21,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
@@ -91,6 +93,7 @@ func (w *world) restore(which, release int) {
 }
 
 // putBack puts a backup in the place of what is stored. States told of sources that were due. Others are new to them.
+// What a server wrote of which a state did not know yet is left out: it has left since, and the backup has no Lease.
 func (w *world) putBack(b *backup) {
 	renewed := map[*source]*source{}
 	since := func(s *source) *source {
@@ -107,6 +110,9 @@ func (w *world) putBack(b *backup) {
 	w.store.changed, w.store.objects, w.store.flying = true, [resources][]*object{}, nil
 	for i, objects := range b.objects {
 		for _, one := range objects {
+			if !b.due[one.source] && b.isUnknown(one.source, everything[i]) {
+				continue
+			}
 			one.source = since(one.source)
 			w.store.objects[i] = append(w.store.objects[i], &one)
 		}
@@ -126,4 +132,16 @@ func (w *world) putBack(b *backup) {
 	if next := w.cluster.aggregated.next; next != nil {
 		next.source = since(next.source)
 	}
+}
+
+// isUnknown reports whether the source is a server that is missing from the evidence of a state of the resource.
+func (b *backup) isUnknown(from *source, stored schema.GroupResource) bool {
+	missing := func(resource schema.GroupResource) bool {
+		state := b.states[resource.String()]
+		return storageOf(resource) == stored && state != nil && state.Status.Evidence != nil &&
+			!slices.ContainsFunc(state.Status.Evidence.Servers, func(s migrationv1alpha1.ServerEvidence) bool {
+				return s.Incarnation == from.name
+			})
+	}
+	return from.identity != "" && slices.ContainsFunc(everything[:], missing)
 }
