@@ -93,7 +93,7 @@ func (w *world) restore(which, release int) {
 }
 
 // putBack puts a backup in the place of what is stored. States told of sources that were due. Others are new to them.
-// What a server wrote of which a state did not know yet is left out: it has left since, and the backup has no Lease.
+// What a server wrote of which a state did not tell yet is left out: it has left since, and the backup has no Lease.
 func (w *world) putBack(b *backup) {
 	renewed := map[*source]*source{}
 	since := func(s *source) *source {
@@ -110,7 +110,7 @@ func (w *world) putBack(b *backup) {
 	w.store.changed, w.store.objects, w.store.flying = true, [resources][]*object{}, nil
 	for i, objects := range b.objects {
 		for _, one := range objects {
-			if !b.due[one.source] && b.isUnknown(one.source, everything[i]) {
+			if !b.due[one.source] && one.source.identity != "" && b.isUntold(&one, everything[i]) {
 				continue
 			}
 			one.source = since(one.source)
@@ -134,14 +134,10 @@ func (w *world) putBack(b *backup) {
 	}
 }
 
-// isUnknown reports whether the source is a server that is missing from the evidence of a state of the resource.
-func (b *backup) isUnknown(from *source, stored schema.GroupResource) bool {
-	missing := func(resource schema.GroupResource) bool {
+// isUntold reports whether a state of the resource does not tell of the encoding of an object.
+func (b *backup) isUntold(one *object, stored schema.GroupResource) bool {
+	return slices.ContainsFunc(everything[:], func(resource schema.GroupResource) bool {
 		state := b.states[resource.String()]
-		return storageOf(resource) == stored && state != nil && state.Status.Evidence != nil &&
-			!slices.ContainsFunc(state.Status.Evidence.Servers, func(s migrationv1alpha1.ServerEvidence) bool {
-				return s.Incarnation == from.name
-			})
-	}
-	return from.identity != "" && slices.ContainsFunc(everything[:], missing)
+		return storageOf(resource) == stored && state != nil && !tells(state.Status.PersistedStorageVersionHashes, one)
+	})
 }

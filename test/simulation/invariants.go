@@ -55,14 +55,13 @@ func (j *judge) check() {
 			continue // Nothing is promised yet, or another controller promised it.
 		}
 		persisted := state.Status.PersistedStorageVersionHashes
-		anything := len(persisted) == 0 || slices.Contains(persisted, migrationv1alpha1.Unknown)
 		for _, one := range j.w.store.of(resource) {
 			switch {
-			case anything || slices.Contains(persisted, one.encoding):
+			case tells(persisted, one):
 				if one.source.isDue(j.w) {
 					one.covered[i] = state.UID
 				}
-				if !anything {
+				if !includesAll(persisted) {
 					j.compared++
 				}
 			case one.covered[i] == state.UID:
@@ -75,6 +74,16 @@ func (j *judge) check() {
 			}
 		}
 	}
+}
+
+// tells reports whether the persisted encodings of a state include that of an object.
+func tells(persisted []string, one *object) bool {
+	return includesAll(persisted) || slices.Contains(persisted, one.encoding)
+}
+
+// includesAll reports whether the persisted encodings of a state include all that there may be.
+func includesAll(persisted []string) bool {
+	return len(persisted) == 0 || slices.Contains(persisted, migrationv1alpha1.Unknown)
 }
 
 // decides looks at a status that a manager is about to write, and at the encodings that leave the list.
