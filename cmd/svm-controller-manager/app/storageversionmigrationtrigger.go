@@ -56,10 +56,10 @@ func newStorageVersionMigrationTriggerDescriptor() ControllerDescriptor {
 	}
 }
 
-// migrationTriggerOptions are the flags of the trigger.
 // maxSoakPeriod is a year, as for spec.soakSeconds.
 const maxSoakPeriod = 365 * 24 * time.Hour
 
+// migrationTriggerOptions are the flags of the trigger.
 type migrationTriggerOptions struct {
 	AutoMigrate []string
 	// SoakPeriod is how long the servers must have written an encoding before a migration to it is created.

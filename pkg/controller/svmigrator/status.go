@@ -86,7 +86,7 @@ func (w *statusWriter) refresh(ctx context.Context) error {
 		return errMigrationGone
 	case err != nil:
 		return fmt.Errorf("getting migration %q: %w", w.stored.Name, err)
-	case live.UID != w.stored.UID, live.Finished(), live.DeletionTimestamp != nil:
+	case live.UID != w.stored.UID, !live.Active():
 		return errMigrationGone
 	}
 	// After a restore the objects are as they were, too. So the position of this run must not take the place of that one.

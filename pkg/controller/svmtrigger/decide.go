@@ -130,7 +130,7 @@ func decideWithoutDefinition(in Input) Decision {
 // madeForEpoch returns the migrations of the resource that have not ended and are for an epoch of a state.
 func madeForEpoch(in Input) (made []*migrationv1alpha1.StorageVersionMigration) {
 	for _, m := range in.Migrations {
-		if !m.Finished() && m.HasEpoch() && m.DeletionTimestamp == nil {
+		if m.Active() && m.HasEpoch() {
 			made = append(made, m)
 		}
 	}

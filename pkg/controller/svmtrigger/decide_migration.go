@@ -118,7 +118,7 @@ func (e *evaluation) findMigrations() {
 			e.present = m
 		}
 	}
-	if m := e.present; m != nil && m.DeletionTimestamp != nil && !m.Finished() && e.underWay == nil {
+	if m := e.present; m != nil && m.Kept() && e.underWay == nil {
 		e.underWay = m // The API server has no other one of that name.
 	}
 	if m, ref := e.present, e.next.Migration; m != nil && (ref == nil || ref.UID != m.UID) {
@@ -128,7 +128,7 @@ func (e *evaluation) findMigrations() {
 
 // blocksNewMigration reports whether the trigger must not create another migration while this one exists.
 func (e *evaluation) blocksNewMigration(m *migrationv1alpha1.StorageVersionMigration) bool {
-	if m.Finished() || m.DeletionTimestamp != nil {
+	if !m.Active() {
 		return false // One that is being deleted may stay for long because of finalizers, and the migrator ignores it.
 	}
 	// A migration without an epoch blocks only while the servers agree: then the migrator begins it in this epoch. A

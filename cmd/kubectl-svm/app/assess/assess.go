@@ -97,15 +97,14 @@ type Resource struct {
 // Migration is how far a migration is.
 type Migration struct {
 	Name string `json:"name"`
-	// State is the type of its condition that is True, or Pending. Reason and Message are those of that condition.
+	// State is the type of its condition that is True, or Pending, or Deleting. Reason and Message are those of that
+	// condition.
 	State   migrationv1alpha1.MigrationConditionType `json:"state"`
 	Reason  string                                   `json:"reason,omitempty"`
 	Message string                                   `json:"message,omitempty"`
 	// The counters are those of status.progress, without the token.
 	migrationv1alpha1.MigrationProgress `json:",inline"`
 	EstimatedCompletionTime             *metav1.Time `json:"estimatedCompletionTime,omitempty"`
-	// Deleted means that it is being deleted, and that finalizers keep it.
-	Deleted bool `json:"deleted,omitempty"`
 }
 
 // Ended reports whether the migration has ended, with success or without.
@@ -284,7 +283,7 @@ func latest(
 	succeeded := false // A failure before a success does not matter any more, unless the trigger waits because of it.
 	for _, m := range all.migrations[resource] {
 		switch {
-		case m.DeletionTimestamp != nil && !m.Finished(): // Finalizers keep it, and nobody runs it.
+		case m.Kept():
 			if IsAttempt(state, m) {
 				kept = m
 			}
@@ -298,10 +297,16 @@ func latest(
 			found = m
 		}
 	}
-	if kept != nil && (found == nil || found.Finished()) {
+	if kept != nil && (found == nil || found.Finished() && waitsFor(state)) {
 		return kept
 	}
 	return found
+}
+
+// waitsFor reports whether a state waits for a migration that has not begun, or not been created, yet.
+func waitsFor(state *migrationv1alpha1.StorageState) bool {
+	migrated := meta.FindStatusCondition(state.Status.Conditions, migrationv1alpha1.StorageStateMigrated)
+	return migrated != nil && migrated.Reason == migrationv1alpha1.StateReasonMigrationQueued
 }
 
 // IsAttempt reports whether a state names a migration as the present attempt of the trigger. If it is being deleted,
@@ -326,7 +331,7 @@ func Describe(m *migrationv1alpha1.StorageVersionMigration) *Migration {
 	state := cli.CurrentCondition(m)
 	described := &Migration{
 		Name: m.Name, State: state.Type, Reason: state.Reason, Message: state.Message,
-		EstimatedCompletionTime: m.Status.EstimatedCompletionTime, Deleted: m.DeletionTimestamp != nil,
+		EstimatedCompletionTime: m.Status.EstimatedCompletionTime,
 	}
 	if p := m.Status.Progress; p != nil {
 		described.MigrationProgress = *p

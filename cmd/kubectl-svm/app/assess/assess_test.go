@@ -30,6 +30,7 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 )
 
 func TestWhatHappensNext(t *testing.T) {
@@ -46,6 +47,9 @@ func TestWhatHappensNext(t *testing.T) {
 	}
 	denied := in(migrationv1alpha1.MigrationFailed, "ObjectsDenied")
 	denied.Status.Progress = &migrationv1alpha1.MigrationProgress{Denied: 1200}
+	forbidden := in(migrationv1alpha1.MigrationFailed, "RewritesRefused")
+	forbidden.Status.Conditions[0].Message = rewrite.PermissionRemedy
+	forbidden.Status.Progress = &migrationv1alpha1.MigrationProgress{Denied: 5}
 	ending := in(migrationv1alpha1.MigrationRunning, "Rewriting")
 	ending.Status.EstimatedCompletionTime = at(3 * time.Minute)
 	backoff := func(next *metav1.Time) func(*state) {
@@ -91,6 +95,8 @@ func TestWhatHappensNext(t *testing.T) {
 			"1,200 objects denied; tried again in 60m", "kubectl svm denied widgets"},
 		{"failed for good", "MigrationFailed", "", in(migrationv1alpha1.MigrationFailed, "ListRefused"), backoff(nil), Act,
 			"MigrationFailed", "not tried again by itself", "kubectl svm retry widgets"},
+		{"failed for a permission that no command gives", "MigrationFailed", "", forbidden, backoff(nil), Act,
+			"MigrationFailed", "5 objects denied; not tried again by itself", "kubectl svm denied widgets"},
 		{"failed and paused", "MigrationFailed", "", denied, func(s *state) { s.Spec.Paused = true }, Act,
 			"MigrationFailed", "1,200 objects denied; paused by a person",
 			"kubectl svm denied widgets; kubectl svm resume widgets"},
@@ -169,6 +175,35 @@ func TestFailureBeforeASuccess(t *testing.T) {
 	}
 }
 
+// TestMissingPermissionOfACustomResource names the command that gives the permission, and not the denied objects.
+func TestMissingPermissionOfACustomResource(t *testing.T) {
+	name := schema.GroupResource{Group: "example.com", Resource: "widgets"}
+	var failed migrationv1alpha1.StorageVersionMigration
+	failed.Spec.Resource.Group, failed.Spec.Resource.Resource = name.Group, name.Resource
+	failed.Status.Conditions = []migrationv1alpha1.MigrationCondition{
+		{Type: migrationv1alpha1.MigrationFailed, Status: "True", Message: rewrite.PermissionRemedy},
+	}
+	failed.Status.Progress = &migrationv1alpha1.MigrationProgress{Denied: 5}
+	for reason, verb := range map[string]string{
+		migrationv1alpha1.StateReasonMigrationFailed: "retry", migrationv1alpha1.StateReasonNotSelected: "migrate",
+	} {
+		s := migrationv1alpha1.StorageState{ObjectMeta: metav1.ObjectMeta{Name: name.String()}}
+		s.Spec.Resource = migrationv1alpha1.GroupResource{Group: name.Group, Resource: name.Resource}
+		s.Status.Epoch = 1
+		s.Status.Conditions = []metav1.Condition{
+			{Type: "Agreed", Status: "True"}, {Type: "SafeToRemoveOldVersions", Status: "False", Reason: reason},
+		}
+		cluster := &cli.Cluster{
+			States: []migrationv1alpha1.StorageState{s}, Migrations: []migrationv1alpha1.StorageVersionMigration{failed},
+		}
+		r := Resources(cluster, []schema.GroupResource{name}, Manager{}, time.Now())[0]
+		got := strings.Join(Commands([]*Resource{&r}, nil), "; ")
+		if want := "kubectl svm rbac | kubectl apply -f -; kubectl svm " + verb + " widgets.example.com"; got != want {
+			t.Errorf("%s: got %q, want %q", reason, got, want)
+		}
+	}
+}
+
 // TestMigrationThatFinalizersKeep matters only if the next one needs its name.
 func TestMigrationThatFinalizersKeep(t *testing.T) {
 	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -184,6 +219,7 @@ func TestMigrationThatFinalizersKeep(t *testing.T) {
 		s.Status.Migration = &migrationv1alpha1.MigrationReference{UID: attempt}
 		s.Status.Conditions = []metav1.Condition{
 			{Type: "Agreed", Status: "True"},
+			{Type: "Migrated", Status: "False", Reason: migrationv1alpha1.StateReasonMigrationQueued},
 			{Type: "SafeToRemoveOldVersions", Status: "False", Reason: migrationv1alpha1.StateReasonMigrationQueued},
 		}
 		cluster := &cli.Cluster{
@@ -192,9 +228,27 @@ func TestMigrationThatFinalizersKeep(t *testing.T) {
 		assessed := func() Resource {
 			return Resources(cluster, []schema.GroupResource{{Resource: "widgets"}}, Manager{}, now)[0]
 		}
-		if r := assessed(); r.Attention != want {
-			t.Errorf("the attempt is %s: %s, %q", attempt, r.Attention, r.Next)
+		if r := assessed(); r.Attention != want || r.Migration.Progress(now) != "" {
+			t.Errorf("the attempt is %s: %s, %q, %q", attempt, r.Attention, r.Next, r.Migration.Progress(now))
 		}
+		cluster.States[0].Spec.Paused = true
+		if r := assessed(); r.Verb != "resume" {
+			t.Errorf("the attempt is %s, and paused: %q, %q", attempt, r.Next, r.Verb)
+		}
+		cluster.States[0].Spec.Paused = false
+		failed := migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "failed"}, Spec: kept.Spec}
+		failed.Status.Conditions = []migrationv1alpha1.MigrationCondition{
+			{Type: migrationv1alpha1.MigrationFailed, Status: "True"},
+		}
+		cluster.Migrations = append(cluster.Migrations, failed)
+		if r := assessed(); r.Attention != want {
+			t.Errorf("the attempt is %s, and one of a person failed: %s, %q", attempt, r.Attention, r.Next)
+		}
+		cluster.States[0].Status.Conditions[1].Reason = migrationv1alpha1.StateReasonNotSelected
+		if r := assessed(); r.Migration.Name != failed.Name {
+			t.Errorf("the attempt is %s, and the trigger creates no other: %s matters", attempt, r.Migration.Name)
+		}
+		cluster.Migrations = cluster.Migrations[:1]
 		pending := migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "by-a-person"}}
 		pending.Spec = kept.Spec
 		cluster.Migrations = append(cluster.Migrations, pending)

@@ -33,7 +33,7 @@ import (
 const allowAdmission = "kubectl svm rbac --admission | kubectl apply -f -"
 
 // removeAdmission takes that permission away.
-const removeAdmission = "kubectl svm rbac --admission | kubectl delete -f -   # also if the migrations have failed"
+const removeAdmission = "kubectl svm rbac --admission | kubectl delete -f -"
 
 // migrateAndWait is the verb, with its flag, for admission objects.
 const migrateAndWait = "migrate --wait"
@@ -51,17 +51,27 @@ func permission(resource schema.GroupResource) string {
 	}
 }
 
-// lacksPermission reports whether a migration failed because the manager lacks a permission.
-func lacksPermission(m *Migration) bool {
+// LacksPermission reports whether a migration failed because the manager lacks a permission.
+func (m *Migration) LacksPermission() bool {
 	return m != nil && m.State == migrationv1alpha1.MigrationFailed &&
-		(m.Reason == migrationv1alpha1.MigrationReasonListRefused ||
-			m.Reason == migrationv1alpha1.MigrationReasonRewritesRefused)
+		strings.Contains(m.Message, rewrite.PermissionRemedy)
 }
 
 // AfterFailure says what helps when a migration that a person created has failed.
 func AfterFailure(m *migrationv1alpha1.StorageVersionMigration) string {
+	if m.GroupResource().Group == install.AdmissionGroup {
+		return adviceAfter(m) + "\n  At the end, take the permission away: " + removeAdmission
+	}
+	return adviceAfter(m)
+}
+
+func adviceAfter(m *migrationv1alpha1.StorageVersionMigration) string {
 	resource, failed := m.GroupResource(), Describe(m)
-	switch again := "kubectl svm migrate " + resource.String() + " --wait"; {
+	again := "kubectl svm migrate " + resource.String() + " --wait"
+	if resource.Group == install.AdmissionGroup {
+		again = allowAdmission + "\n  Then: " + again
+	}
+	switch {
 	case migrationv1alpha1.RetryIsVain(failed.Reason):
 		return "Another migration would fail as well, until the resource or its server changes"
 	case strings.Contains(failed.Message, rewrite.WouldDrop):
@@ -69,18 +79,24 @@ func AfterFailure(m *migrationv1alpha1.StorageVersionMigration) string {
 	case failed.Reason == migrationv1alpha1.MigrationReasonRewritesChangeObjects:
 		return "Change the rule so that it skips the manager (docs/tasks.md says how), or skips updates that change " +
 			"nothing. Then: " + again
-	case failed.Denied > 0 && !lacksPermission(failed):
+	case failed.Denied > 0 && !failed.LacksPermission():
 		return "To see the objects: kubectl svm denied " + m.Name
-	case resource.Group == install.AdmissionGroup:
-		return "To try again: " + allowAdmission + "\n  Then: " + again + "\n  Then: " + removeAdmission
-	case lacksPermission(failed) && permission(resource) != "":
-		return "To allow it: " + permission(resource) + "\n  Then: " + again
-	case lacksPermission(failed):
-		return "If a permission is missing, apply the manifests of the manager again, which allow built-in resources. " +
-			"Then: " + again
-	default:
+	case !failed.LacksPermission(), resource.Group == install.AdmissionGroup:
 		return "To try again: " + again
+	case permission(resource) != "":
+		return "To allow it: " + permission(resource) + "\n  Then: " + again
+	default:
+		return "Apply the manifests of the manager again, which allow built-in resources. Then: " + again
 	}
+}
+
+// Retry is a resource to be tried again when its denied objects are repaired, for Commands.
+func Retry(resource schema.GroupResource) *Resource {
+	r := &Resource{GroupResource: resource, Name: resource.String(), Verb: "retry"}
+	if resource.Group == install.AdmissionGroup { // The role is there for a migration that somebody awaits, and no longer.
+		r.Verb, r.Permission = "migrate", allowAdmission
+	}
+	return r
 }
 
 // Commands are the command lines that help with resources: first those that give the manager a permission. known are

@@ -24,34 +24,46 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 )
 
 func TestAfterFailure(t *testing.T) {
+	const policies = "validatingadmissionpolicies.admissionregistration.k8s.io"
+	const again = allowAdmission + "\n  Then: kubectl svm migrate " + policies + " --wait\n" +
+		"  At the end, take the permission away: " + removeAdmission
 	for _, test := range []struct {
 		resource, reason string
+		message          string
 		denied           int64
 		want             string
 	}{
-		{"widgets.example.com", "ObjectsDenied", 1, "kubectl svm denied widgets-1"},
-		{"widgets.example.com", "RewritesChangeObjects", 0, "Change the rule so that it skips the manager (docs/tasks.md"},
-		{"widgets.example.com", "ListRefused", 0,
-			"kubectl svm rbac | kubectl apply -f -\n  Then: kubectl svm migrate widgets"},
-		{"widgets.example.com", "AgreementLost", 0, "To try again: kubectl svm migrate widgets.example.com --wait"},
-		{"secrets", "RewritesRefused", 1, "apply the manifests"},
-		{"widgets.example.com", "VerbsNotSupported", 0, "would fail as well"},
-		{"validatingwebhookconfigurations.admissionregistration.k8s.io", "ListRefused", 0, removeAdmission},
-		{"validatingwebhookconfigurations.admissionregistration.k8s.io", "ObjectsDenied", 1, "kubectl svm denied widgets-1"},
-		{"widgets.example.com", "RewritesRefused", 1, "kubectl svm rbac | kubectl apply -f -"},
+		{"widgets.example.com", "ObjectsDenied", "", 1, "kubectl svm denied widgets-1"},
+		{"widgets.example.com", "RewritesChangeObjects", "", 0, "Change the rule so that it skips the manager (docs/tasks"},
+		{"widgets.example.com", "ListRefused", rewrite.PermissionRemedy, 0,
+			"To allow it: kubectl svm rbac | kubectl apply -f -\n  Then: kubectl svm migrate widgets"},
+		{"widgets.example.com", "ListRefused", "The API server does not continue lists that it began", 1,
+			"kubectl svm denied widgets-1"},
+		{"widgets.example.com", "AgreementLost", "", 0, "To try again: kubectl svm migrate widgets.example.com --wait"},
+		{"secrets", "RewritesRefused", rewrite.PermissionRemedy, 1, "Apply the manifests"},
+		{"widgets.example.com", "VerbsNotSupported", "", 0, "would fail as well"},
+		{policies, "ListRefused", rewrite.PermissionRemedy, 0, again},
+		{policies, "AgreementLost", "", 0, "To try again: " + again},
+		{policies, "RewritesChangeObjects", "", 0, "change nothing. Then: " + again},
+		{policies, "VerbsNotSupported", "", 0, "changes\n  At the end, take the permission away: " + removeAdmission},
+		{policies, "ObjectsDenied", "", 1,
+			"kubectl svm denied widgets-1\n  At the end, take the permission away: " + removeAdmission},
+		{"widgets.example.com", "RewritesRefused", rewrite.PermissionRemedy, 1, "kubectl svm rbac | kubectl apply -f -"},
 	} {
 		r := schema.ParseGroupResource(test.resource)
 		m := &migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "widgets-1"}}
 		m.Spec.Resource = migrationv1alpha1.GroupVersionResource{Group: r.Group, Resource: r.Resource}
 		m.Status.Conditions = []migrationv1alpha1.MigrationCondition{
-			{Type: migrationv1alpha1.MigrationFailed, Status: "True", Reason: test.reason},
+			{Type: migrationv1alpha1.MigrationFailed, Status: "True", Reason: test.reason, Message: test.message},
 		}
 		m.Status.Progress = &migrationv1alpha1.MigrationProgress{Denied: test.denied}
 		got := AfterFailure(m)
-		if !strings.Contains(got, test.want) || test.reason != "ObjectsDenied" && strings.Contains(got, "svm denied") {
+		if !strings.Contains(got, test.want) {
 			t.Errorf("%s, %s: %q, want %q", test.resource, test.reason, got, test.want)
 		}
 	}

@@ -28,6 +28,7 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/pkg/install"
 )
 
@@ -56,10 +57,10 @@ func (r *Resource) conclude(now time.Time) {
 	default:
 		r.concludeDisagreement(now)
 	}
-	if lacksPermission(r.Migration) || (r.Verb == "migrate" || r.Verb == "retry") && r.Group == install.AdmissionGroup {
+	if r.Migration.LacksPermission() || (r.Verb == "migrate" || r.Verb == "retry") && r.Group == install.AdmissionGroup {
 		r.Permission = permission(r.GroupResource)
 	}
-	goesOn := r.Migration != nil && !r.Migration.Ended() && !r.Migration.Deleted
+	goesOn := r.Migration != nil && !r.Migration.Ended() && r.Migration.State != cli.Deleting
 	if Paused(r.State) && !slices.Contains(unpausable, r.Reason) && !goesOn {
 		r.concludeHeld("paused by a person", "resume")
 	}
@@ -74,8 +75,8 @@ func (r *Resource) conclude(now time.Time) {
 
 // concludeHeld is about a resource of which no migration is created until a person acts. The last one may have failed.
 func (r *Resource) concludeHeld(why, verb string) {
-	if m := r.Migration; m != nil && m.Denied > 0 && !lacksPermission(m) {
-		why, verb = denied(m)+"; "+why, "denied"
+	if r.hasDenied() {
+		why, verb = denied(r.Migration)+"; "+why, "denied"
 	}
 	r.NextTime = nil
 	r.leaveToPerson(why, verb)
@@ -135,7 +136,7 @@ func (r *Resource) concludeRunning(now time.Time) {
 // concludeQueued is about a migration that waits, or that does not exist yet.
 func (r *Resource) concludeQueued() {
 	switch m := r.Migration; {
-	case m != nil && m.Deleted:
+	case m != nil && m.State == cli.Deleting:
 		r.leaveToPerson("a finalizer keeps the last migration", "")
 	case r.Reason == migrationv1alpha1.StateReasonObjectsExpire:
 		r.Next = "done when old objects have expired"
@@ -163,11 +164,18 @@ func (r *Resource) concludeFailed(now time.Time) {
 		r.Next = "not tried again by itself"
 	}
 	verb := "retry"
-	if m := r.Migration; m != nil && m.Denied > 0 && !lacksPermission(m) {
+	if r.hasDenied() {
 		verb = "denied"
-		r.Next = denied(m) + "; " + r.Next
+		r.Next = denied(r.Migration) + "; " + r.Next
 	}
 	r.leaveToPerson(r.Next, verb)
+}
+
+// hasDenied reports whether a person should look at the denied objects of a resource. If one command gives the
+// permission that all of them lack, they say nothing more.
+func (r *Resource) hasDenied() bool {
+	m := r.Migration
+	return m != nil && m.Denied > 0 && !(m.LacksPermission() && permission(r.GroupResource) != "")
 }
 
 func denied(m *Migration) string { return FormatObjects(m.Denied) + " denied" }

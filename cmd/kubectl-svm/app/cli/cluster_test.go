@@ -66,6 +66,11 @@ func TestNextTry(t *testing.T) {
 	if got := CurrentCondition(m).Message; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
+	m.DeletionTimestamp, m.Finalizers = new(metav1.Now()), []string{"example.com/audit"}
+	const kept = "Finalizers keep it: example.com/audit"
+	if got := CurrentCondition(m); got.Type != Deleting || Failing(got) || got.Message != kept {
+		t.Errorf("finalizers keep it, and its condition is %+v", got)
+	}
 }
 
 func TestResolveMigrations(t *testing.T) {

@@ -33,16 +33,27 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
-// Pending is the state of a migration that the migrator has not seen.
-const Pending migrationv1alpha1.MigrationConditionType = "Pending"
+// The states of migrations that no condition tells.
+const (
+	// Pending means that the migrator has not seen the migration.
+	Pending migrationv1alpha1.MigrationConditionType = "Pending"
+	// Deleting means that somebody deleted the migration before it had ended, and that its finalizers keep it.
+	Deleting migrationv1alpha1.MigrationConditionType = "Deleting"
+)
 
 // nextTry is in the message about requests that fail. The time has often passed when a person reads it: the message is
 // not written anew for each try.
 var nextTry = regexp.MustCompile(`, the next try is at [0-9TZ:-]+: `)
 
 // CurrentCondition returns the condition of a migration that is True, without the time of the next try in its message.
-// It returns one of the type Pending if none is.
+// It returns one of the type Pending if none is, and one of the type Deleting if finalizers keep the migration: its own
+// conditions are those of the time before.
 func CurrentCondition(m *migrationv1alpha1.StorageVersionMigration) migrationv1alpha1.MigrationCondition {
+	if m.Kept() {
+		return migrationv1alpha1.MigrationCondition{
+			Type: Deleting, Message: "Finalizers keep it: " + strings.Join(m.Finalizers, ", "),
+		}
+	}
 	for _, conditionType := range migrationv1alpha1.MigrationConditionTypes {
 		if m.IsConditionTrue(conditionType) {
 			condition := *m.Status.Condition(conditionType)

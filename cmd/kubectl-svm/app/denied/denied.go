@@ -30,6 +30,7 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 )
 
@@ -215,7 +216,8 @@ func (o *Options) printDenied(all []Denied) {
 		{Name: "Message", Wide: true},
 	}
 	var rows []cli.Row
-	var refusals, retries []string
+	var refusals, gone []string
+	var retries []*assess.Resource
 	first := map[string]Object{} // by refusal
 	for _, d := range all {
 		for _, object := range d.Objects {
@@ -228,10 +230,10 @@ func (o *Options) printDenied(all []Denied) {
 			}
 		}
 		if d.gone {
-			retries = append(retries, "nothing: the API server does not serve "+d.Resource+" any more")
+			gone = append(gone, "nothing: the API server does not serve "+d.Resource+" any more")
 			continue
 		}
-		retries = append(retries, "kubectl svm retry "+d.Resource)
+		retries = append(retries, assess.Retry(schema.ParseGroupResource(d.Resource)))
 	}
 	o.Output.PrintTable(o.Env, columns, rows)
 	for _, d := range all {
@@ -247,9 +249,8 @@ func (o *Options) printDenied(all []Denied) {
 		fmt.Fprintln(o.Out, printers.EscapeTerminal(fmt.Sprintf("  %s\n    The answer for %s: %s", refusal,
 			cache.NewObjectName(object.Namespace, object.Name), object.Message)))
 	}
-	slices.Sort(retries)
 	fmt.Fprintln(o.Out, "Then:")
-	for _, retry := range slices.Compact(retries) {
-		fmt.Fprintln(o.Out, "  "+retry)
+	for _, then := range append(assess.Commands(retries, nil), gone...) {
+		fmt.Fprintln(o.Out, "  "+then)
 	}
 }

@@ -91,6 +91,19 @@ Then:
 	}
 }
 
+// TestDeniedAdmissionObjects are tried again with the role for them, and somebody waits to take it away.
+func TestDeniedAdmissionObjects(t *testing.T) {
+	streams, _, out, _ := genericiooptions.NewTestIOStreams()
+	o := &Options{NamedOptions: cli.NamedOptions{Env: &cli.Env{IOStreams: streams}}}
+	const policies = "validatingadmissionpolicies.admissionregistration.k8s.io"
+	o.print([]Denied{{Resource: policies, Total: 1}, {Resource: "widgets.example.com", Total: 1}})
+	const want = "Then:\n  kubectl svm rbac --admission | kubectl apply -f -\n  kubectl svm migrate --wait " + policies +
+		"\n  kubectl svm retry widgets.example.com\n  kubectl svm rbac --admission | kubectl delete -f -\n"
+	if got := out.String(); !strings.HasSuffix(got, want) {
+		t.Errorf("got\n%s\nwant at its end\n%s", got, want)
+	}
+}
+
 func TestNewerMigrationsCount(t *testing.T) {
 	named := func(name string, denied int64, ended migrationv1alpha1.MigrationConditionType,
 	) migrationv1alpha1.StorageVersionMigration {

@@ -117,7 +117,7 @@ func (o *Options) row(m *migrationv1alpha1.StorageVersionMigration) cli.Row {
 	switch state.Type {
 	case migrationv1alpha1.MigrationFailed:
 		colour = cli.Red
-	case migrationv1alpha1.MigrationRunning, migrationv1alpha1.MigrationWaiting, cli.Pending:
+	case migrationv1alpha1.MigrationRunning, migrationv1alpha1.MigrationWaiting, cli.Pending, cli.Deleting:
 		colour = cli.Yellow
 	}
 	by, target, objects, denied := "a person", "", "", ""

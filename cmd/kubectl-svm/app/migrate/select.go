@@ -83,7 +83,7 @@ func (o *Options) warn(ctx context.Context, cluster *cli.Cluster, resources []sc
 	}
 	for i := range cluster.Migrations {
 		m := &cluster.Migrations[i]
-		if m.Finished() || !slices.Contains(resources, m.GroupResource()) {
+		if !m.Active() || !slices.Contains(resources, m.GroupResource()) {
 			continue
 		}
 		then := "Only one of the two runs at a time"

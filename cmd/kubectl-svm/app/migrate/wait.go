@@ -100,6 +100,9 @@ func (w *waiting) look(
 			continue
 		case m == nil:
 			return fmt.Errorf("the migration %s was deleted, and the command did not see it end", created[i].Name)
+		case m.Kept():
+			return fmt.Errorf("the migration %s was deleted before it had ended; its finalizers keep it, and nobody runs it",
+				m.Name)
 		case m.IsConditionTrue(migrationv1alpha1.MigrationFailed):
 			w.failed = append(w.failed, m)
 		case !m.Finished():

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -113,6 +114,8 @@ func TestLook(t *testing.T) {
 	)
 	created := migrations{migration("a", "1", ""), migration("b", "2", "")}
 	b, done := migration("b", "2", running), migration("b", "2", succeeded)
+	kept := migration("a", "1", running)
+	kept.DeletionTimestamp = new(metav1.Now())
 	for _, test := range []struct {
 		name    string
 		seen    []migrations // by look
@@ -127,6 +130,8 @@ func TestLook(t *testing.T) {
 		{"one failed and was deleted", []migrations{{migration("a", "1", failed), b}, {b}, {done}}, nil, false, "", 1, ""},
 		{"one was deleted while it ran", []migrations{{migration("a", "1", running), b}, {b}}, nil, false, "", 0,
 			"migration a was deleted"},
+		{"one was deleted, and its finalizers keep it", []migrations{{kept, b}}, nil, false, "", 0,
+			"migration a was deleted before it had ended"},
 		{"the watch has not brought one yet", []migrations{{b}}, created, false, "a b", 0, ""},
 		{"one was deleted before the watch", []migrations{{b}}, nil, false, "", 0, "migration a was deleted"},
 		{"another has its name", []migrations{{migration("a", "9", running), b}}, migrations{migration("a", "9", running)},

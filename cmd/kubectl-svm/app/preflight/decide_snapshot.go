@@ -232,12 +232,13 @@ func (fs *Findings) aboutFailure(
 			if m.UID != backoff.LastFailedMigration.UID {
 				continue
 			}
-			if m.Status.Progress != nil && m.Status.Progress.Denied > 0 {
+			failed := assess.Describe(m)
+			if failed.Denied > 0 && !failed.LacksPermission() {
 				fs.add(Error, CodeObjectsDenied, state.Name, "the API server refuses to rewrite %s. See them with "+
-					"kubectl svm denied %s", assess.FormatObjects(m.Status.Progress.Denied), state.Name)
+					"kubectl svm denied %s", assess.FormatObjects(failed.Denied), state.Name)
 				return
 			}
-			if failed := m.Status.Condition(migrationv1alpha1.MigrationFailed); failed != nil {
+			if failed.State == migrationv1alpha1.MigrationFailed {
 				message += " Its status says: " + failed.Message
 			}
 		}

@@ -32,6 +32,7 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 	"sigs.k8s.io/svm-controller-manager/pkg/releases"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
@@ -203,11 +204,12 @@ func TestFailureSaysWhy(t *testing.T) {
 	}
 	migration := migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "widgets-1", UID: "1"}}
 	migration.Status.Conditions = []migrationv1alpha1.MigrationCondition{{
-		Type: migrationv1alpha1.MigrationFailed, Status: corev1.ConditionTrue, Message: "Nobody could list them.",
+		Type: migrationv1alpha1.MigrationFailed, Status: corev1.ConditionTrue, Message: rewrite.PermissionRemedy,
 	}}
+	migration.Status.Progress = &migrationv1alpha1.MigrationProgress{Denied: 3} // for the same permission
 	findings := decideSnapshot(Snapshot{Now: now, Manager: running, States: []migrationv1alpha1.StorageState{failed},
 		Migrations: []migrationv1alpha1.StorageVersionMigration{migration}})
-	if len(findings) != 1 || !strings.HasSuffix(findings[0].Message, "Its status says: Nobody could list them.") {
+	if len(findings) != 1 || !strings.HasSuffix(findings[0].Message, "Its status says: "+rewrite.PermissionRemedy) {
 		t.Errorf("got the findings %+v, want one that ends with the message of the migration", findings)
 	}
 }

@@ -171,7 +171,7 @@ func (o *Options) explain(report *Report) {
 		fmt.Fprintf(o.Out, "%s: %s\n", names, o.Paint(cli.Plain, first.Message))
 		for _, command := range assess.Commands(paragraph, known) {
 			if len(command) > longestCommand {
-				command = "kubectl svm plan    # prints the command"
+				command = "kubectl svm plan"
 			}
 			fmt.Fprintln(o.Out, "  "+command)
 		}

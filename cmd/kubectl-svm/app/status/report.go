@@ -28,7 +28,6 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/preflight"
-	"sigs.k8s.io/svm-controller-manager/pkg/install"
 	"sigs.k8s.io/svm-controller-manager/pkg/releases"
 )
 
@@ -182,9 +181,6 @@ func (r *Report) withoutMigrator() {
 		one := &r.Resources[i]
 		if one.Verb == "migrate" || one.Verb == "retry" {
 			one.Verb, one.Permission = "", ""
-		}
-		if one.Group == install.AdmissionGroup { // Nobody would use the permission, and take it away again.
-			one.Permission = ""
 		}
 	}
 }

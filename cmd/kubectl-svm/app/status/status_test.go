@@ -343,7 +343,7 @@ widgets.example.com               no     v1,v2    v2        yes      NotSelected
 as.admissionregistration.k8s.io and 6 more: A migration is due, but --auto-migrate leaves the resource out.
   kubectl svm rbac --admission | kubectl apply -f -
   kubectl svm migrate --wait '*.admissionregistration.k8s.io'
-  kubectl svm rbac --admission | kubectl delete -f -   # also if the migrations have failed
+  kubectl svm rbac --admission | kubectl delete -f -
 
 widgets.example.com: A migration is due, but --auto-migrate leaves the resource out.
   kubectl svm migrate widgets.example.com

@@ -59,11 +59,11 @@ migrations. For a migration, it ends the suspension.`,
 }
 
 func stoppable(m *migrationv1alpha1.StorageVersionMigration) bool {
-	return !m.Finished() && !m.Spec.Suspend
+	return m.Active() && !m.Spec.Suspend
 }
 
 func suspended(m *migrationv1alpha1.StorageVersionMigration) bool {
-	return !m.Finished() && m.Spec.Suspend
+	return m.Active() && m.Spec.Suspend
 }
 
 func (o *options) suspend(ctx context.Context, cluster *cli.Cluster) error {
@@ -119,7 +119,7 @@ func (o *options) setSuspend(
 		operation = "suspended"
 	}
 	for _, m := range migrations {
-		if m.Finished() || m.Spec.Suspend == suspend {
+		if !m.Active() || m.Spec.Suspend == suspend {
 			continue
 		}
 		if err := o.Clients.SetSuspend(ctx, m.Name, suspend); err != nil {

@@ -85,15 +85,17 @@ func (o *options) retryTrigger(ctx context.Context, cluster *cli.Cluster, resour
 		all[0].Spec.Target.StorageStateUID == state.UID && *all[0].Spec.Target.Epoch == state.Status.Epoch
 	nothing := state.Status.Backoff == nil && !uncounted // The trigger may not have counted the failure yet.
 	i := slices.IndexFunc(all, func(m migrationv1alpha1.StorageVersionMigration) bool {
-		return !m.Finished() && m.DeletionTimestamp == nil
+		return m.Active()
 	})
 	kept := slices.IndexFunc(all, func(m migrationv1alpha1.StorageVersionMigration) bool {
-		return !m.Finished() && m.DeletionTimestamp != nil && assess.IsAttempt(state, &m)
+		return m.Kept() && assess.IsAttempt(state, &m)
 	})
+	migrated := meta.FindStatusCondition(state.Status.Conditions, migrationv1alpha1.StorageStateMigrated)
+	notSelected := migrated != nil && migrated.Reason == migrationv1alpha1.StateReasonNotSelected
 	switch {
-	case i < 0 && kept >= 0 && !assess.Paused(state):
-		fmt.Fprintf(o.ErrOut, "%s: the migration %s is being deleted, and finalizers keep it: remove them first\n",
-			state.Name, all[kept].Name)
+	case i < 0 && kept >= 0 && !assess.Paused(state) && !notSelected && !state.Status.Migrated():
+		fmt.Fprintf(o.ErrOut, "%s: the migration %s is being deleted, and its finalizers keep it. The trigger creates "+
+			"another one when they are removed: kubectl edit svm %s\n", state.Name, all[kept].Name, all[kept].Name)
 		return nil
 	case i >= 0 && (nothing || all[i].HasEpoch()):
 		why := fmt.Sprintf("waits or runs, so there is nothing to retry. To follow it: kubectl svm status %s --watch",
@@ -112,11 +114,10 @@ func (o *options) retryTrigger(ctx context.Context, cluster *cli.Cluster, resour
 	if err := o.Clients.PatchState(ctx, resource, fmt.Sprintf(`{"spec":{"retryToken":%q}}`, token)); err != nil {
 		return err
 	}
-	migrated := meta.FindStatusCondition(state.Status.Conditions, migrationv1alpha1.StorageStateMigrated)
 	switch {
 	case assess.Paused(state):
 		fmt.Fprintf(o.ErrOut, "%s is paused, so nothing starts: kubectl svm resume %s\n", state.Name, state.Name)
-	case migrated != nil && migrated.Reason == migrationv1alpha1.StateReasonNotSelected:
+	case notSelected:
 		fmt.Fprintf(o.ErrOut, "--auto-migrate leaves %s out, so nothing starts: kubectl svm migrate %s\n", state.Name,
 			state.Name)
 	}

@@ -237,7 +237,15 @@ func TestWhatIsLeftToDo(t *testing.T) {
 		},
 		"retry while finalizers keep the last one": {
 			verb: (*options).retry, migrations: []migrationv1alpha1.StorageVersionMigration{kept},
-			want: "secrets: the migration secrets-1 is being deleted, and finalizers keep it: remove them first\n",
+			want: "secrets: the migration secrets-1 is being deleted, and its finalizers keep it. The trigger creates another " +
+				"one when they are removed: kubectl edit svm secrets-1\n",
+		},
+		"retry what --auto-migrate leaves out, while finalizers keep the last one": {
+			verb: (*options).retry, reason: migrationv1alpha1.StateReasonNotSelected,
+			migrations: []migrationv1alpha1.StorageVersionMigration{kept}, want: "kubectl svm migrate secrets\n",
+		},
+		"pause while finalizers keep the last one": {
+			verb: (*options).pause, migrations: []migrationv1alpha1.StorageVersionMigration{kept},
 		},
 		"retry while finalizers keep an earlier one": {
 			verb: (*options).retry, migrations: []migrationv1alpha1.StorageVersionMigration{other},
@@ -264,7 +272,8 @@ func TestWhatIsLeftToDo(t *testing.T) {
 			o := &options{}
 			o.Env, o.Names = &cli.Env{IOStreams: streams, Clock: clock.RealClock{}}, []string{"secrets"}
 			o.Clients = &cli.Clients{Migration: fake.NewClientset(&state).MigrationV1alpha1()}
-			if err := test.verb(o, t.Context(), cluster); err != nil || !strings.Contains(errOut.String(), test.want) {
+			if err := test.verb(o, t.Context(), cluster); err != nil || !strings.Contains(errOut.String(), test.want) ||
+				test.want == "" && errOut.Len() > 0 {
 				t.Errorf("got the error %v and %q, want %q", err, errOut, test.want)
 			}
 		})

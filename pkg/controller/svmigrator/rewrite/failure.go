@@ -200,13 +200,15 @@ func (f Failure) unready() bool {
 		strings.HasSuffix(f.message, "not yet ready to handle request")
 }
 
+// PermissionRemedy is in the message of a migration that failed because the manager lacks a permission.
+const PermissionRemedy = "Allow the manager to get, list and patch the objects"
+
 // remedy returns what an administrator can do about a missing permission, or an empty string.
 func (f Failure) remedy() string {
 	if !f.lacksPermission("list", "get", "patch") {
 		return ""
 	}
-	return `. Allow the manager to get, list and patch the objects; for custom resources, "kubectl svm rbac" prints a ` +
-		"ClusterRole that does"
+	return ". " + PermissionRemedy + `; for custom resources, "kubectl svm rbac" prints a ClusterRole that does`
 }
 
 // consequence is what follows from a kind of failure.

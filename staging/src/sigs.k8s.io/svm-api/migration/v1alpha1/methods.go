@@ -50,6 +50,17 @@ func (m *StorageVersionMigration) Finished() bool {
 	return m.IsConditionTrue(MigrationSucceeded) || m.IsConditionTrue(MigrationFailed)
 }
 
+// Active reports whether the migration may still write objects: it has not ended, and is not being deleted.
+func (m *StorageVersionMigration) Active() bool {
+	return !m.Finished() && m.DeletionTimestamp == nil
+}
+
+// Kept reports whether finalizers keep a migration that somebody deleted before it had ended. Nobody runs it or changes
+// its status any more.
+func (m *StorageVersionMigration) Kept() bool {
+	return !m.Finished() && m.DeletionTimestamp != nil
+}
+
 // Begun reports whether the migrator has begun the migration. Before that, everything else in its status was written by
 // somebody else, and proves nothing.
 func (m *StorageVersionMigration) Begun() bool {
