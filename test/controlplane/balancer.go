@@ -23,6 +23,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,10 +40,13 @@ const (
 	dialTimeout   = 2 * time.Second
 	// readyTries is how often a server that was ready may say that it is not before its connections are closed.
 	readyTries = 3
+	// shuttingDown is what a server that was asked to end says instead of being ready.
+	shuttingDown = "[-]shutdown failed"
 )
 
 // Balancer is a TCP load balancer in front of API servers: connections go round, to servers that say that they are
-// ready. When one no longer is, its connections are closed, as most load balancers do, so that clients move on.
+// ready. When one no longer is, and another one is, its connections are closed, as most load balancers do, so that
+// clients move on.
 type Balancer struct {
 	cp       *ControlPlane
 	listener net.Listener
@@ -245,13 +249,17 @@ func (b *Balancer) checkAll() {
 }
 
 // check finds out whether a server is ready. A server that was ready is asked again if it says that it is not: on a
-// busy machine etcd may not have answered it in time.
+// busy machine etcd may not have answered it in time. If no other one is ready either, it still counts as ready, unless
+// it shuts down: etcd stands still for all of them, and clients have nowhere to move on to.
 func (b *Balancer) check(s *APIServer) (ready bool) {
 	b.mu.Lock()
-	was := b.healthy.Has(s)
+	was, others := b.healthy.Has(s), b.healthy.Clone().Delete(s)
 	b.mu.Unlock()
 	err := b.ask(s)
 	for tries := 1; was && tries < readyTries && errors.Is(err, errNotReady); tries++ {
+		if tries == readyTries-1 && !strings.Contains(err.Error(), shuttingDown) && !b.anyReady(others) {
+			return false
+		}
 		err = b.ask(s)
 	}
 	b.mu.Lock()
@@ -265,6 +273,11 @@ func (b *Balancer) check(s *APIServer) (ready bool) {
 		b.closeWhere(func(backend *APIServer) bool { return backend == s })
 	}
 	return err == nil
+}
+
+// anyReady asks those of the servers that clients are led to.
+func (b *Balancer) anyReady(servers sets.Set[*APIServer]) bool {
+	return slices.ContainsFunc(b.servers(), func(s *APIServer) bool { return servers.Has(s) && b.ask(s) == nil })
 }
 
 func (b *Balancer) ask(s *APIServer) error {

@@ -37,12 +37,12 @@ func TestShiftedClock(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = network.close() }()
+	began := time.Now()
 	p, err := startProcess(network.host, Program{Name: "clock", Path: path}, path+".log")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = p.Kill() }()
-	began := time.Now()
 	for _, shift := range []time.Duration{0, 2 * year, -10 * year} {
 		if err := p.ShiftClock(shift); err != nil {
 			t.Fatal(err)

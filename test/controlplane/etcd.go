@@ -235,9 +235,10 @@ func (e *Etcd) arguments() arguments {
 		"--unsafe-no-fsync=true", // a test outlives a kill of etcd, not a power cut
 		"--quota-backend-bytes=" + strconv.FormatInt(etcdQuota, 10),
 		// The only member waits for up to one election timeout at every start. Two of them and five seconds are how long
-		// etcd waits for a write. Then it answers that the request timed out, although it may yet do what was asked for.
-		"--heartbeat-interval=200", // at most a fifth of the timeout; each one takes processor time
-		"--election-timeout=1000",
+		// etcd waits for a write, so that this is longer than a busy machine stands still. Then it answers that the request
+		// timed out, although it may yet do what was asked for.
+		"--heartbeat-interval=400", // at most a fifth of the timeout; each one takes processor time
+		"--election-timeout=2000",
 		"--log-level=warn",
 	}.with(e.tlsArguments()...).with(e.config.ExtraArgs...)
 }
