@@ -178,8 +178,8 @@ func withWriters(ctx context.Context, c *suite.Case) {
 				switch {
 				case err == nil:
 					wrote[name] = note
-				case suite.IgnoreFlakes(err) == nil:
-					delete(wrote, name) // Nobody knows whether it was written.
+				case suite.OutcomeUnknown(err):
+					delete(wrote, name)
 				default:
 					failures = append(failures, err)
 				}

@@ -192,6 +192,13 @@ func IgnoreFlakes(err error) error {
 	return err
 }
 
+// OutcomeUnknown tells whether a request that a client does not repeat by itself may have been done although it ended
+// with this error. etcd says that a request timed out, and a server that it is an internal error, if etcd stood still.
+func OutcomeUnknown(err error) bool {
+	return err != nil && (IgnoreFlakes(err) == nil ||
+		apierrors.IsInternalError(err) && strings.Contains(err.Error(), "etcdserver: request timed out"))
+}
+
 // Stop makes an error end Eventually at once.
 func Stop(err error) error { return gomega.StopTrying(err.Error()) }
 

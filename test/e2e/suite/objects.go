@@ -18,14 +18,17 @@ package suite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/onsi/ginkgo/v2"
 	"golang.org/x/sync/errgroup"
 	definitionclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 )
@@ -92,8 +95,7 @@ func (c *Case) Fill(ctx context.Context, r Resource, count int, namespaces ...st
 	group.SetLimit(writers)
 	for i := range count {
 		group.Go(func() error {
-			client := c.objects(r, namespaces[i%len(namespaces)])
-			_, err := client.Create(ctx, NewObject(r, ObjectName(i)), metav1.CreateOptions{})
+			_, err := c.tryCreate(ctx, r, namespaces[i%len(namespaces)], ObjectName(i))
 			return err
 		})
 	}
@@ -102,11 +104,35 @@ func (c *Case) Fill(ctx context.Context, r Resource, count int, namespaces ...st
 
 func (c *Case) create(ctx context.Context, r Resource, namespace, name string) *unstructured.Unstructured {
 	ginkgo.GinkgoHelper()
-	client := c.objects(r, namespace)
-	_ = client.Delete(ctx, name, metav1.DeleteOptions{}) // That of an earlier change of the storage version.
-	object, err := client.Create(ctx, NewObject(r, name), metav1.CreateOptions{})
+	c.Eventually(ctx, func(ctx context.Context) error { // That of an earlier change of the storage version.
+		return ignoreMissing(c.objects(r, namespace).Delete(ctx, name, metav1.DeleteOptions{}))
+	})
+	object, err := c.tryCreate(ctx, r, namespace, name)
 	c.Must(err)
 	return object
+}
+
+// tryCreate creates an object, and tries again while nobody knows whether it was created.
+func (c *Case) tryCreate(ctx context.Context, r Resource, namespace, name string) (*unstructured.Unstructured, error) {
+	client := c.objects(r, namespace)
+	var object *unstructured.Unstructured
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, poll, c.Options.Patience, true, func(ctx context.Context) (bool, error) {
+		created, err := client.Create(ctx, NewObject(r, name), metav1.CreateOptions{})
+		if last != nil && apierrors.IsAlreadyExists(err) {
+			created, err = client.Get(ctx, name, metav1.GetOptions{})
+		}
+		if OutcomeUnknown(err) {
+			last = err
+			return false, nil
+		}
+		object = created
+		return true, err
+	})
+	if err != nil {
+		return nil, errors.Join(err, last)
+	}
+	return object, nil
 }
 
 // own are the objects of a resource that the suite has created; of a built-in resource without namespaces all objects.

@@ -26,7 +26,6 @@ import (
 	"testing"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -82,13 +81,7 @@ func (c *cluster) createFlunders(t *testing.T) {
 				"labels": map[string]any{"number": fmt.Sprint(i)},
 			},
 		}}
-		framework.Eventually(t, soon, func(ctx context.Context) error { // The aggregator may not reach the server at once.
-			_, err := client.Create(ctx, flunder, metav1.CreateOptions{})
-			if apierrors.IsAlreadyExists(err) {
-				return nil // The answer to an earlier try was lost.
-			}
-			return err
-		})
+		framework.Create(t, soon, client, flunder) // The aggregator may not reach the server at once.
 	}
 }
 

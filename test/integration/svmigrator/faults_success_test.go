@@ -25,7 +25,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
@@ -75,11 +74,7 @@ func testSuccessHeldBack(t *testing.T, c *cluster) {
 	s.migrate(t)
 	wait(t, held, "no end was written")
 	s.flip(t, s.custom, "v1")
-	late := s.object("late")
-	framework.Eventually(t, soon, func(ctx context.Context) error {
-		_, err := c.objects(s.custom).Create(ctx, late, metav1.CreateOptions{})
-		return err
-	})
+	framework.Create(t, soon, c.objects(s.custom), s.object("late"))
 	close(let)
 	m := s.ended(t, s.Resource, soon)
 	mustFail(t, m, v1alpha1.MigrationReasonAgreementLost)

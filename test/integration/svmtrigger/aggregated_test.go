@@ -53,10 +53,7 @@ func testAggregatedServer(t *testing.T, c *cluster) {
 		"metadata": map[string]any{"name": "one"},
 	}}
 	client := c.Dynamic.Resource(flunders.WithVersion("v1alpha1")).Namespace(metav1.NamespaceDefault)
-	framework.Eventually(t, soon, func(ctx context.Context) error { // The aggregator may not reach the server at once.
-		_, err := client.Create(ctx, flunder, metav1.CreateOptions{})
-		return err
-	})
+	framework.Create(t, soon, client, flunder) // The aggregator may not reach the server at once.
 	startJudge(t, c, flunders)
 	startMigrator(t, c)
 	const poll = 10 * time.Second

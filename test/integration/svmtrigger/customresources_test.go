@@ -109,10 +109,7 @@ func (c *cluster) create(t *testing.T, r resource, name string) {
 		"apiVersion": r.Group + "/v1", "kind": r.kind, "metadata": map[string]any{"name": name},
 	}}
 	// A server may still serve a definition of that name that is gone.
-	framework.Eventually(t, soon, func(ctx context.Context) error {
-		_, err := c.objects(r).Create(ctx, object, metav1.CreateOptions{})
-		return err
-	})
+	framework.Create(t, soon, c.objects(r), object)
 }
 
 // createStoredAs creates objects until one is stored in that version: servers follow a definition after a moment.

@@ -27,6 +27,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -147,10 +148,7 @@ func (c *cluster) define(t *testing.T, resource, kind string, objects int) schem
 			"apiVersion": v1alpha1, "kind": kind, "metadata": map[string]any{"name": fmt.Sprintf("%s-%03d", resource, i)},
 			"spec": map[string]any{"number": int64(i)}, // so that there are managedFields
 		}}
-		framework.Eventually(t, soon, func(ctx context.Context) error {
-			_, err := client.Create(ctx, object, metav1.CreateOptions{})
-			return err
-		})
+		framework.Create(t, soon, client, object)
 	}
 	c.StoreVersion(t, gr, "v1")
 	// The server follows its definition a moment later. What it stores of a new object shows that.
@@ -159,6 +157,11 @@ func (c *cluster) define(t *testing.T, resource, kind string, objects int) schem
 		"apiVersion": v1, "kind": kind, "metadata": map[string]any{"name": "probe"},
 	}}
 	framework.Eventually(t, soon, func(ctx context.Context) error {
+		// What an earlier try has created may be left.
+		err := client.Delete(ctx, probe.GetName(), metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
 		if _, err := client.Create(ctx, probe, metav1.CreateOptions{}); err != nil {
 			return err
 		}

@@ -145,10 +145,7 @@ func (c *cluster) widgets(t *testing.T, gr schema.GroupResource, n int) {
 		object := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": v1, "kind": "Widget", "metadata": map[string]any{"name": fmt.Sprintf("new-%03d", i)},
 		}}
-		framework.Eventually(t, soon, func(ctx context.Context) error {
-			_, err := client.Create(ctx, object, metav1.CreateOptions{})
-			return err
-		})
+		framework.Create(t, soon, client, object)
 	}
 }
 
