@@ -29,6 +29,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/client-go/rest"
 
@@ -63,8 +64,9 @@ var limits = validate.Limits{
 	// The manager checks once more before a success. It may sleep between that and its write until its lease is lost,
 	// or its write may be on its way for so long, while something is broken.
 	Notice: 20 * time.Second,
-	// Otherwise little is between the two.
-	NoticeAtOnce: 5 * time.Second,
+	// Otherwise little is between the two. But a manager, or its server, may stand still while this process does not, so
+	// that nobody records it.
+	NoticeAtOnce: 12 * time.Second,
 	Chunk:        cluster.ChunkSize, Workers: cluster.Workers,
 }
 
@@ -138,7 +140,7 @@ func (s *scene) run(ctx context.Context) error {
 		}
 		s.History.AddRound(round)
 		if err == nil {
-			err = s.judge()
+			err = s.judge(ctx)
 		}
 		if err != nil {
 			return err
@@ -247,8 +249,17 @@ func (s *scene) converged(ctx context.Context) error {
 	return validate.Converged(world, func(r model.Resource) string { return s.Storage(r, world) })
 }
 
-// judge judges all that happened so far.
-func (s *scene) judge() error {
+// judge judges all that happened so far. The answers to the last writes may have come earlier than what they are about
+// came into the history.
+func (s *scene) judge(ctx context.Context) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, convergePoll, ConvergeWithin, true, func(ctx context.Context) (bool, error) {
+		last = s.Sync(ctx)
+		return last == nil || errors.Is(last, cluster.ErrGap), nil
+	})
+	if err := errors.Join(err, last); err != nil {
+		return err
+	}
 	if err := s.readPatches(); err != nil {
 		return err
 	}
