@@ -57,6 +57,7 @@ type APIServer struct {
 	mu      sync.Mutex
 	spec    Server
 	process *Process
+	starts  int
 }
 
 func newAPIServer(cp *ControlPlane, host *Host, spec Server) (*APIServer, error) {
@@ -211,7 +212,15 @@ func (s *APIServer) start() error {
 		return err
 	}
 	s.process = process
+	s.starts++
 	return nil
+}
+
+// Starts is how many processes of the server were started. A restart takes several if hooks are slow.
+func (s *APIServer) Starts() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.starts
 }
 
 // Ready waits until the server itself says that it is ready, and fails when the server ends or ctx does.

@@ -40,6 +40,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/svm-api/client/clientset/versioned"
 	"sigs.k8s.io/svm-api/migration/crds"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -138,12 +139,15 @@ func (c *cluster) install(ctx context.Context, definitions []*apiextensionsv1.Cu
 	for _, definition := range definitions {
 		_, err := client.Create(ctx, definition, strictCreate)
 		if apierrors.IsAlreadyExists(err) {
-			var present *apiextensionsv1.CustomResourceDefinition
-			if present, err = client.Get(ctx, definition.Name, metav1.GetOptions{}); err != nil {
-				return fmt.Errorf("getting CustomResourceDefinition %q: %w", definition.Name, err)
-			}
-			present.Spec, present.Annotations = definition.Spec, definition.Annotations
-			_, err = client.Update(ctx, present, strictUpdate)
+			err = retry.RetryOnConflict(retry.DefaultRetry, func() error { // The API server writes its status.
+				present, err := client.Get(ctx, definition.Name, metav1.GetOptions{})
+				if err != nil {
+					return err
+				}
+				present.Spec, present.Annotations = definition.Spec, definition.Annotations
+				_, err = client.Update(ctx, present, strictUpdate)
+				return err
+			})
 		}
 		if err != nil {
 			return fmt.Errorf("writing CustomResourceDefinition %q: %w", definition.Name, err)

@@ -31,6 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/svm-api/migration/crds"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -143,13 +144,16 @@ func apply(t *testing.T, cp *controlplane.ControlPlane, definitions ...*unstruct
 	t.Helper()
 	client := dynamicClient(t, cp).Resource(apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions"))
 	for _, definition := range definitions {
-		present, err := client.Get(t.Context(), definition.GetName(), metav1.GetOptions{})
-		if err != nil {
-			_, err = client.Create(t.Context(), definition, metav1.CreateOptions{})
-		} else {
+		err := retry.RetryOnConflict(retry.DefaultRetry, func() error { // The API server writes its status.
+			present, err := client.Get(t.Context(), definition.GetName(), metav1.GetOptions{})
+			if err != nil {
+				_, err = client.Create(t.Context(), definition, metav1.CreateOptions{})
+				return err
+			}
 			present.Object["spec"] = definition.Object["spec"]
 			_, err = client.Update(t.Context(), present, metav1.UpdateOptions{})
-		}
+			return err
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

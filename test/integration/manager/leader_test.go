@@ -63,15 +63,14 @@ func testLeadership(t *testing.T, cp *controlplane.ControlPlane) {
 	})
 
 	t.Run("a stop hands over at once", func(t *testing.T) {
-		// A lease that is not given back stays for minutes.
-		first := startManager(t, cp, framework.Manager, "stopped-leader", onlyLead(nil)...)
-		eventually(t, soon, "the first leads", func() bool { return first.runs(t, cp, gcController) })
-		framework.StopManager(t, first.Process)
-		if h := holder(t.Context(), c, managerLease); h != "" {
-			t.Errorf("after a clean stop the lease is still held by %q", h)
+		wrong := leadAndStop(t, cp, "stopped-leader")
+		// A manager may log that a request was not answered in time. Another life shows whatever else is wrong again.
+		if slices.ContainsFunc(wrong, notInTime.MatchString) {
+			t.Logf("once more, because of:\n%s", strings.Join(wrong, "\n"))
+			wrong = leadAndStop(t, cp, "stopped-leader-again")
 		}
-		if lines := regexp.MustCompile(`(?m)^E\d{4} .*`).FindAllString(first.Log(), -1); len(lines) > 0 {
-			t.Errorf("a clean life logs errors:\n%s", strings.Join(lines, "\n"))
+		if len(wrong) > 0 {
+			t.Errorf("after a clean life:\n%s", strings.Join(wrong, "\n"))
 		}
 	})
 
@@ -120,6 +119,26 @@ func testLeadership(t *testing.T, cp *controlplane.ControlPlane) {
 			t.Fatal(err)
 		}
 	})
+}
+
+var (
+	errorLines = regexp.MustCompile(`(?m)^E\d{4} .*`)
+	// notInTime is what errors say of requests that etcd or the API server, standing still, did not answer in time.
+	notInTime = regexp.MustCompile(`etcdserver: |[Tt]imeout|timed out|deadline exceeded|connection lost`)
+)
+
+// leadAndStop has a manager lead and stop, and returns the errors that it logs, and whether it keeps the lease.
+func leadAndStop(t *testing.T, cp *controlplane.ControlPlane, name string) (wrong []string) {
+	t.Helper()
+	// A lease that is not given back stays for minutes.
+	p := startManager(t, cp, framework.Manager, name, onlyLead(nil)...)
+	eventually(t, soon, "it leads", func() bool { return p.runs(t, cp, gcController) })
+	framework.StopManager(t, p.Process)
+	wrong = errorLines.FindAllString(p.Log(), -1)
+	if h := holder(t.Context(), client(t, cp.AdminConfig()), managerLease); h != "" {
+		wrong = append(wrong, "the lease is still held by "+h)
+	}
+	return wrong
 }
 
 // testNoWriteAfterTheLease attacks the promise that only one instance writes: the leader, whose controller writes all

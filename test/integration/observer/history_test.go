@@ -52,30 +52,30 @@ func testRestartsOfTheOnlyServer(t *testing.T, cp *controlplane.ControlPlane) {
 	for name, end := range map[string]func() error{"killed": server.Kill, "stopped": server.Stop} {
 		before := confirmedEvidence(t, s)
 		line.cut.Store(true) // The observer comes back when the restart is over.
-		restart(t, server, end)
+		failed := restart(t, server, end)
 		awaitLease(t, admin, server, before)
 		line.cut.Store(false)
 		awaitAsked(t, s, before)
 		t.Logf("a server was %s, and the observer found it back", name)
-		checkUnseen(t, s, before)
+		checkUnseen(t, s, before, failed)
 
 		another := startObserver(t, admin, observer.Options{})
 		awaitAsked(t, another, before)
 		t.Logf("a server was %s, and another observer began", name)
-		checkUnseen(t, another, before)
+		checkUnseen(t, another, before, failed)
 		another.stop()
 	}
 
 	before := confirmedEvidence(t, s)
 	s.stop()
-	restart(t, server, server.Kill)
+	failed := restart(t, server, server.Kill)
 	brief := awaitLease(t, admin, server, before)
-	restart(t, server, server.Kill)
+	failed += restart(t, server, server.Kill)
 	awaitLease(t, admin, server, before, evidenceOf(brief))
 	s = startObserver(t, config, observer.Options{})
 	awaitAsked(t, s, before)
 	t.Log("a server lived too briefly to be asked")
-	checkUnseen(t, s, before, brief)
+	checkUnseen(t, s, before, failed, brief)
 	s.stop()
 }
 
@@ -94,15 +94,17 @@ func cuttable(config *rest.Config) *line {
 	return l
 }
 
-// restart ends the server and starts it again.
-func restart(t *testing.T, server *controlplane.APIServer, end func() error) {
+// restart ends the server and starts it again. It returns how many processes ended before one was ready.
+func restart(t *testing.T, server *controlplane.APIServer, end func() error) (failed int) {
 	t.Helper()
 	if err := end(); err != nil {
 		t.Fatal(err)
 	}
+	before := server.Starts()
 	if err := server.Restart(nil); err != nil {
 		t.Fatal(err)
 	}
+	return server.Starts() - before - 1
 }
 
 func evidenceOf(server storageversion.Process) migrationv1alpha1.StorageEvidence {
@@ -175,9 +177,9 @@ func awaitAsked(t *testing.T, s *observed, before migrationv1alpha1.StorageEvide
 }
 
 // checkUnseen checks that nothing is missing in the run since the evidence, and which processes nobody asked in that
-// time.
+// time. Those that failed while they started may have held the Lease too.
 func checkUnseen(
-	t *testing.T, s *observed, evidence migrationv1alpha1.StorageEvidence, want ...storageversion.Process,
+	t *testing.T, s *observed, evidence migrationv1alpha1.StorageEvidence, failed int, want ...storageversion.Process,
 ) {
 	t.Helper()
 	run := s.Observe(configMaps).Sightings
@@ -196,7 +198,8 @@ func checkUnseen(
 			}
 		}
 	}
-	if !slices.Equal(unseen, want) {
-		t.Errorf("nobody asked %v, want %v", unseen, want)
+	isSeen := func(process storageversion.Process) bool { return !slices.Contains(unseen, process) }
+	if slices.ContainsFunc(want, isSeen) || len(unseen) > len(want)+failed {
+		t.Errorf("nobody asked %v, want %v and at most %d that failed", unseen, want, failed)
 	}
 }

@@ -47,6 +47,9 @@ const (
 	administrator, stranger, viewer, operator = "administrator", "stranger", "viewer", "operator"
 )
 
+// patiently is the flag of a command that waits for what takes several steps.
+var patiently = "--timeout=" + soon.String()
+
 var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
 
 // cluster is a control plane with kubeconfigs for people.

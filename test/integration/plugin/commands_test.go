@@ -81,7 +81,7 @@ func testDeleted(t *testing.T, c *cluster) {
 		}
 		return nil
 	})
-	c.svm(t, "migrate", "gadgets", "--wait", "--timeout=5m").must(t, 0)
+	c.svm(t, "migrate", "gadgets", "--wait", patiently).must(t, 0)
 	c.kubectl(t, administrator, "", "delete", "customresourcedefinition", "gadgets.example.com").must(t, 0)
 	framework.Eventually(t, soon, func(context.Context) error {
 		if answer := c.svm(t, "status", "*.example.com"); answer.code != 0 {
@@ -135,7 +135,7 @@ func testPeople(t *testing.T, c *cluster) {
 		return nil
 	})
 	as(operator, "resume", "widgets").must(t, 0)
-	as(operator, "migrate", "widgets", "--wait", "--timeout=5m").must(t, 0)
+	as(operator, "migrate", "widgets", "--wait", patiently).must(t, 0)
 	as(viewer, "status", "widgets").must(t, 0, " leads.", "Safe to remove old versions")
 	as(viewer, "plan", "widgets").must(t, 0)
 	as(viewer, "history", "widgets").must(t, 0, "Succeeded")

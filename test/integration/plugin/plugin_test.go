@@ -168,7 +168,7 @@ func testFirstMigration(t *testing.T, c *cluster) {
 		}
 		return nil
 	})
-	done := c.svm(t, "status", "wi", "--watch", "--timeout=5m").must(t, 0,
+	done := c.svm(t, "status", "wi", "--watch", patiently).must(t, 0,
 		"Safe to remove old versions: every object of widgets.example.com", " leads.",
 		"Before an upgrade, ask about all: kubectl svm status.")
 	if strings.Contains(done.out, "widgets.example.com   no ") { // It was not safe yet when the command began.
@@ -188,7 +188,7 @@ func testLeftOut(t *testing.T, c *cluster) {
 		"  kubectl svm migrate --wait '*.admissionregistration.k8s.io'\n",
 		"  kubectl svm rbac --admission | kubectl delete -f -")
 	c.awaitSVM(t, []string{"plan", "secrets", "configmaps"}, 0, "kubectl svm migrate configmaps secrets\n")
-	c.svm(t, "migrate", "secrets", "configmaps", "--wait", "--timeout=5m").must(t, 0).
+	c.svm(t, "migrate", "secrets", "configmaps", "--wait", patiently).must(t, 0).
 		tell(t, "Succeeded AllObjectsMigrated")
 	framework.Eventually(t, soon, func(context.Context) error {
 		if answer := c.svm(t, "status", "secrets", "configmaps"); answer.code != 0 {
@@ -224,7 +224,7 @@ func testSuspend(t *testing.T, c *cluster) {
 	c.svm(t, "suspend", "widgets").must(t, 1).tell(t, "there is no migration to stop")
 	c.startManager(t, slowly)
 	c.svm(t, "resume", running.Name).must(t, 0, running.Name+" resumed")
-	during := c.svm(t, "status", "widgets", "--watch", "--timeout=5m").must(t, 0, "Safe to remove old versions")
+	during := c.svm(t, "status", "widgets", "--watch", patiently).must(t, 0, "Safe to remove old versions")
 	if !strings.Contains(during.out+during.err, " running") {
 		t.Errorf("it does not tell that the migration runs: %s", during)
 	}
@@ -272,7 +272,7 @@ func testDenied(t *testing.T, c *cluster) {
 		"frozen until the audit is over", "What to do:", "  kubectl svm retry widgets.example.com\n")
 	c.svm(t, "retry", "widgets").must(t, 0, "storagestate.migration.k8s.io/widgets.example.com retried")
 	c.awaitFailures(t, 2)
-	c.svm(t, "migrate", "widgets", "--wait", "--timeout=5m").must(t, 2).
+	c.svm(t, "migrate", "widgets", "--wait", patiently).must(t, 2).
 		tell(t, "Failed ObjectsDenied", "To see the objects: kubectl svm denied widgets.example.com-")
 	c.kubectl(t, administrator, "", "delete", "validatingadmissionpolicybinding", "payroll-is-frozen").must(t, 0)
 	framework.Eventually(t, soon, func(context.Context) error {
@@ -284,7 +284,7 @@ func testDenied(t *testing.T, c *cluster) {
 	})
 	// A person created the last one, and the trigger does not try that again.
 	c.svm(t, "retry", "widgets").must(t, 0, "storageversionmigration.migration.k8s.io/widgets.example.com-", " created\n")
-	c.svm(t, "status", "widgets", "--watch", "--timeout=5m").must(t, 0, "Safe to remove old versions")
+	c.svm(t, "status", "widgets", "--watch", patiently).must(t, 0, "Safe to remove old versions")
 	c.mustBeStored(t, "v1")
 	c.svm(t, "denied").must(t, 0, "No objects are denied.")
 }
