@@ -164,9 +164,15 @@ func TestMeeting(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBalanced(t, 3, !test.http1, test.choose)
 			m := b.meet(t, 3)
-			if len(m.met) != test.met || b.connections != test.connections {
-				t.Errorf("met %d processes in %d connections, want %d in %d", len(m.met), b.connections, test.met,
-					test.connections)
+			b.mu.Lock()
+			extra, most := b.connections-test.connections, 0
+			b.mu.Unlock()
+			if len(m.failures) > 0 { // A connection that failed takes the turn of a process, which comes round again.
+				most = 3
+			}
+			if len(m.met) != test.met || extra < 0 || extra > most {
+				t.Errorf("met %d processes in %d connections, want %d in %d (%v)", len(m.met), test.connections+extra,
+					test.met, test.connections, m.failures)
 			}
 			if got := m.whyUnmet(); !strings.Contains(got, test.unmet) || (got == "") != (test.unmet == "") {
 				t.Errorf("unmet: %q, want %q", got, test.unmet)
