@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,6 +31,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilwait "k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
@@ -173,39 +175,82 @@ func (o *others) note(err error) {
 
 // count adds one to the counter of an object, as those do who read, change and write.
 func (o *others) count(ctx context.Context, name string) error {
-	client := o.at(o.custom, "v1")
-	for ctx.Err() == nil {
-		// Without the context: a write that nobody waits for would not be known to have been done.
-		object, err := client.Get(context.WithoutCancel(ctx), name, metav1.GetOptions{})
+	o.mu.Lock()
+	last := o.counted[name]
+	o.mu.Unlock()
+	client, lost := o.at(o.custom, "v1"), false
+	err := untilAnswered(ctx, func(ctx context.Context) (done bool, err error) {
+		object, err := client.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
-			return err
+			_, err = answered(err)
+			return false, err
 		}
-		o.mu.Lock()
-		last := o.counted[name]
-		o.mu.Unlock()
-		if now, _, err := unstructured.NestedInt64(object.Object, "spec", "counter"); err != nil || now != last {
-			return fmt.Errorf("the counter of %s was set to %d and is %d (%v)", name, last, now, err)
+		now, _, err := unstructured.NestedInt64(object.Object, "spec", "counter")
+		switch {
+		case err == nil && lost && now == last+1:
+			return true, nil
+		case err != nil || now != last:
+			return false, fmt.Errorf("the counter of %s was set to %d and is %d (%v)", name, last, now, err)
 		}
 		if err := unstructured.SetNestedField(object.Object, last+1, "spec", "counter"); err != nil {
-			return err
+			return false, err
 		}
-		_, err = client.Update(context.WithoutCancel(ctx), object, metav1.UpdateOptions{FieldManager: "counter"})
+		_, err = client.Update(ctx, object, metav1.UpdateOptions{FieldManager: "counter"})
 		if apierrors.IsConflict(err) {
-			continue
+			return false, nil
 		}
-		if err != nil {
-			return err
-		}
-		o.mu.Lock()
-		o.counted[name] = last + 1
-		o.mu.Unlock()
-		return nil
+		done, err = answered(err)
+		lost = !done
+		return done, err
+	})
+	if err != nil {
+		return err
 	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.counted[name] = last + 1
 	return nil
 }
 
+// untilAnswered repeats what somebody does until it is done, also if ctx has ended: a write that nobody waits for would
+// not be known to have been done.
+func untilAnswered(ctx context.Context, do utilwait.ConditionWithContextFunc) error {
+	return utilwait.PollUntilContextTimeout(context.WithoutCancel(ctx), restBetweenWrites, soon, true, do)
+}
+
+// answered reports whether the API server has answered a request, and returns its refusal. After any other error the
+// request may have been done.
+func answered(err error) (bool, error) {
+	if err == nil {
+		return true, nil
+	}
+	refusal, is := errors.AsType[*apierrors.StatusError](err)
+	if is && refusal.ErrStatus.Code < http.StatusInternalServerError {
+		return true, err
+	}
+	return false, nil
+}
+
+// write sends a write until it is answered. If an answer was lost, doneBefore tells whether the next one says that the
+// write was done.
+func write(ctx context.Context, send func(ctx context.Context) error, doneBefore func(error) bool) error {
+	lost := false
+	return untilAnswered(ctx, func(ctx context.Context) (done bool, err error) {
+		err = send(ctx)
+		if lost && doneBefore(err) {
+			return true, nil
+		}
+		done, err = answered(err)
+		lost = !done
+		return done, err
+	})
+}
+
 func (o *others) create(ctx context.Context, name string) error {
-	_, err := o.at(o.custom, "v1").Create(context.WithoutCancel(ctx), o.object(name), metav1.CreateOptions{})
+	err := write(ctx, func(ctx context.Context) error {
+		_, err := o.at(o.custom, "v1").Create(ctx, o.object(name), metav1.CreateOptions{})
+		return err
+	}, apierrors.IsAlreadyExists)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.created[name] = err == nil
@@ -213,7 +258,9 @@ func (o *others) create(ctx context.Context, name string) error {
 }
 
 func (o *others) remove(ctx context.Context, name string) error {
-	err := o.at(o.custom, "v1").Delete(context.WithoutCancel(ctx), name, metav1.DeleteOptions{})
+	err := write(ctx, func(ctx context.Context) error {
+		return o.at(o.custom, "v1").Delete(ctx, name, metav1.DeleteOptions{})
+	}, apierrors.IsNotFound)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.deleted[name] = err == nil
