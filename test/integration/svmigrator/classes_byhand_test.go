@@ -107,10 +107,10 @@ func testMadeByHand(t *testing.T, c *cluster) {
 
 // testWithdrawn withdraws the version that a migration names. The objects are written at their storage version.
 func testWithdrawn(t *testing.T, c *cluster, r custom) {
-	c.startManager(t, "slow", "--migration-chunk-size=20", "--max-rewrites-per-second=5")
+	c.startManager(t, "slow", "--migration-chunk-size=5", "--max-rewrites-per-second=4")
 	c.flip(t, r, "v1")
 	c.migrate(t, "withdrawn", r.WithVersion("v2"))
-	c.processed(t, "withdrawn", 20)
+	c.processed(t, "withdrawn", 5)
 	c.ChangeDefinition(t, r.GroupResource, func(d *apiextensionsv1.CustomResourceDefinition) {
 		d.Spec.Versions[1].Served = false
 	})

@@ -102,8 +102,7 @@ func testTakenBuiltIn(t *testing.T, c *cluster) {
 		}
 		return errors.New("no migration has got to 50 objects")
 	})
-	c.handToAndFro(t, manager, resource, "PodDisruptionBudget", "onstart")
-	back := time.Now()
+	back := c.handToAndFro(t, manager, resource, "PodDisruptionBudget", "onstart")
 	framework.Eventually(t, soon, func(ctx context.Context) error {
 		state, err := c.States().Get(ctx, gr.String(), metav1.GetOptions{})
 		if err == nil && !meta.IsStatusConditionTrue(state.Status.Conditions, v1alpha1.StorageStateMigrated) {
@@ -118,10 +117,11 @@ func testTakenBuiltIn(t *testing.T, c *cluster) {
 }
 
 // handToAndFro hands the version of a resource to a server without objects, waits until the manager has noticed, and
-// hands it back. automanaged is the label that says who keeps the APIService of the API server itself.
+// hands it back, which is not before the time that it returns. automanaged is the label that says who keeps the
+// APIService of the API server itself.
 func (c *cluster) handToAndFro(
 	t *testing.T, manager *controlplane.Process, resource schema.GroupVersionResource, kind, automanaged string,
-) {
+) (back time.Time) {
 	t.Helper()
 	service := c.emptyServer(t, resource, kind)
 	read := func() int { return strings.Count(manager.Log(), "Read the discovery document of an aggregated server") }
@@ -134,7 +134,9 @@ func (c *cluster) handToAndFro(
 		}
 		return nil
 	})
+	back = time.Now()
 	c.handVersion(t, resource.GroupVersion(), nil, automanaged)
+	return back
 }
 
 // slowDocument is how long a server needs for its discovery document. Requests for objects reach it all the time.

@@ -17,12 +17,18 @@ limitations under the License.
 package svmigrator
 
 import (
+	"context"
+	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 const (
@@ -70,6 +76,15 @@ func (c *cluster) createdTogether(t *testing.T, r custom, later time.Duration) {
 	created := time.Now()
 	time.Sleep(later)
 	c.define(t, r)
+	framework.Eventually(t, soon, func(context.Context) error { // The manager reads the documents, which may come later.
+		document, err := c.Kube.Discovery().ServerResourcesForGroupVersion(r.encoding("v1"))
+		if err == nil && !slices.ContainsFunc(document.APIResources, func(listed metav1.APIResource) bool {
+			return listed.Name == r.Resource
+		}) {
+			err = fmt.Errorf("the document of %s does not have %s", r.encoding("v1"), r)
+		}
+		return err
+	})
 	served := time.Since(created)
 	c.fill(t, r, "object", objects)
 	m := c.ended(t, r.String(), soon)
