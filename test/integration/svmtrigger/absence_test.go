@@ -60,7 +60,7 @@ func testAbsence(t *testing.T, c *cluster) {
 	c.flip(t, often, "v1")
 	second := c.startManager(t, "second")
 
-	framework.EventuallySeen(t, soon, func() error { return c.lists(once, once.hashes("v1", "v2")) })
+	framework.EventuallySeen(t, soon, func() error { return c.listed(once, began, "v2", "v1", "v2") })
 	framework.EventuallySeen(t, soon, func() error {
 		for _, write := range c.stateWrites(often.String(), began) {
 			if write.state != nil && !certain(write.state) {

@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -72,13 +73,9 @@ func testAggregatedServer(t *testing.T, c *cluster) {
 		}
 	}
 
+	old := c.allStates()
+	c.failDiscovery(t, sample)
 	before, began := c.allStates(), c.mark(t)
-	if err := sample.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	framework.EventuallySeen(t, soon, func() error {
-		return c.says(flunders, v1alpha1.StorageStateAgreed, metav1.ConditionFalse, v1alpha1.StateReasonDiscoveryFailed)
-	})
 	t.Logf("while discovery fails: %s", words(c.state(flunders.String())))
 	framework.During(t, poll+settle, func(context.Context) error { return c.nothingDoubted(before, began) })
 	if err := c.says(flunders, v1alpha1.StorageStateServed, metav1.ConditionFalse); err == nil {
@@ -91,7 +88,7 @@ func testAggregatedServer(t *testing.T, c *cluster) {
 		return c.says(flunders, v1alpha1.StorageStateAgreed, metav1.ConditionTrue, v1alpha1.StateReasonServersAgree)
 	})
 	for _, r := range []resource{flunders, fischers} {
-		if state := c.state(r.String()); state.UID != before[r.String()].UID {
+		if state := c.state(r.String()); state.UID != old[r.String()].UID {
 			t.Errorf("the state of %s was made anew", r)
 		}
 	}
@@ -101,6 +98,33 @@ func testAggregatedServer(t *testing.T, c *cluster) {
 
 	framework.StopManager(t, manager)
 	t.Run("APIServices that move while nobody watches", func(t *testing.T) { testServiceMoves(t, c, sample) })
+}
+
+// failDiscovery stops the aggregated server, and waits until the states say that its discovery fails. That alone is no
+// reason to doubt them. A poll that came late before may be one, and from then on no poll succeeds.
+func (c *cluster) failDiscovery(t *testing.T, sample *controlplane.Process) {
+	t.Helper()
+	began := c.mark(t)
+	if err := sample.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []resource{flunders, fischers} {
+		framework.EventuallySeen(t, soon, func() error {
+			return c.says(r, v1alpha1.StorageStateAgreed, metav1.ConditionFalse, v1alpha1.StateReasonDiscoveryFailed)
+		})
+		last := c.stateAt(r.String(), began)
+		for _, write := range c.stateWrites(r.String(), began) {
+			if write.state == nil {
+				t.Fatalf("the state of %s was deleted", r)
+			}
+			agreed := meta.FindStatusCondition(write.state.Status.Conditions, v1alpha1.StorageStateAgreed)
+			failed := agreed != nil && agreed.Reason == v1alpha1.StateReasonDiscoveryFailed
+			if failed && doubted(last, write.state) {
+				t.Errorf("when discovery failed\n%s\nchanged to %s", words(last), words(write.state))
+			}
+			last = write.state
+		}
+	}
 }
 
 // testServiceMoves has the APIServices lead to another port before the next manager starts. That may be another server

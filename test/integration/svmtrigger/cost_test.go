@@ -20,6 +20,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"net"
 	"slices"
 	"strings"
@@ -73,15 +74,13 @@ func testIdleCost(t *testing.T, c *cluster) {
 	expected := migratable(t, c)
 	framework.EventuallySeen(t, soon, func() error { return c.haveStates(expected) })
 
-	c.spreadHeartbeats(t)
-	before, began := c.allStates(), c.mark(t)
-	polling := time.Now()
-	framework.During(t, pollWindow, func(context.Context) error { return c.nothingDoubted(before, began) })
-	polled := time.Since(polling)
-	polls := c.requestsOf(t, framework.ManagerUser, polling, time.Now())
-	t.Logf("in %v at a poll interval of %v: %s", polled.Round(time.Second), quickPoll, describe(polls))
-	round := float64(polls.Total()) * float64(quickPoll) / float64(polled)
 	theirs := float64(c.pollOnce(t)) * roundsAnHour
+	c.spreadHeartbeats(t) // The polling wrote all of them.
+	before, began := c.allStates(), c.mark(t)
+	round := math.Inf(1)
+	for tries := 3; tries > 0 && round*roundsAnHour > theirs/8; tries-- { // On a busy machine one may have more requests.
+		round = min(round, c.pollRound(t, before, began))
+	}
 	framework.StopManager(t, quick)
 
 	warm := time.Now()
@@ -91,7 +90,6 @@ func testIdleCost(t *testing.T, c *cluster) {
 	t.Logf("the start of a manager costs %s", describe(start))
 	watches := start.Count(func(k controlplane.RequestKind) bool { return k.Verb == "watch" })
 
-	c.spreadHeartbeats(t) // The polling wrote all of them.
 	var ours float64
 	for tries := 6; tries > 0; tries-- {
 		idle := c.idle(t, before, began)
@@ -106,6 +104,17 @@ func testIdleCost(t *testing.T, c *cluster) {
 		t.Errorf("an idle trigger sends %.0f requests an hour, not less than a quarter of the %.0f of polling", ours, theirs)
 	}
 	framework.StopManager(t, manager)
+}
+
+// pollRound is how many requests a round of the manager takes that polls quickly.
+func (c *cluster) pollRound(t *testing.T, before map[string]*v1alpha1.StorageState, since int64) float64 {
+	t.Helper()
+	polling := time.Now()
+	framework.During(t, pollWindow, func(context.Context) error { return c.nothingDoubted(before, since) })
+	polled := time.Since(polling)
+	polls := c.requestsOf(t, framework.ManagerUser, polling, time.Now())
+	t.Logf("in %v at a poll interval of %v: %s", polled.Round(time.Second), quickPoll, describe(polls))
+	return float64(polls.Total()) * float64(quickPoll) / float64(polled)
 }
 
 // idle counts the requests of a window, without the watches that clients begin anew in it.

@@ -49,7 +49,7 @@ func testReins(t *testing.T, c *cluster) {
 	c.inherit(t, inherited)
 	left := c.mark(t)
 	m := startMigrator(t, c)
-	m.behave(failed, failing)
+	m.behave(failed, holding)
 	m.behave(boasted, boasting)
 	m.behave(deleted, holding)
 
@@ -155,6 +155,7 @@ func testPaused(t *testing.T, c *cluster, r resource) {
 
 // testFailed wants one attempt, a backoff in the state, and another attempt when the administrator asks.
 func testFailed(t *testing.T, c *cluster, m *migrator, r resource) {
+	m.behave(r, failing) // Not before: the backoff goes by.
 	framework.EventuallySeen(t, soon, func() error {
 		return c.says(r, v1alpha1.StorageStateMigrated, metav1.ConditionFalse, v1alpha1.StateReasonMigrationFailed)
 	})

@@ -122,6 +122,18 @@ func (c *cluster) lists(r resource, hashes []string) error {
 	return nil
 }
 
+// listed complains unless a write of the state after a revision listed exactly the hashes of these versions, with one
+// of them current. The state may list fewer by now, because a migration has succeeded.
+func (c *cluster) listed(r resource, after int64, current string, versions ...string) error {
+	for _, write := range c.stateWrites(r.String(), after) {
+		if write.state != nil && write.state.Status.CurrentStorageVersionHash == r.hash(current) &&
+			slices.Equal(slices.Sorted(slices.Values(persisted(write.state))), r.hashes(versions...)) {
+			return nil
+		}
+	}
+	return fmt.Errorf("no state lists %v while %s is current: %s", versions, current, c.lifeOf(r.String(), after))
+}
+
 // migrated complains unless the state says that everything is stored in that version.
 func (c *cluster) migrated(r resource, version string) error {
 	if err := c.lists(r, r.hashes(version)); err != nil {
