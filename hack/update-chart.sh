@@ -73,6 +73,7 @@ s/^      serviceAccountName: .*/&\
 {{- with .Values.imagePullSecrets }}\
       imagePullSecrets: {{- toYaml . | nindent 6 }}\
 {{- end }}/
+/^      nodeSelector: /d
 /^      affinity:$/,/^      topologySpreadConstraints:$/c\
 {{- with .Values.nodeSelector }}\
       nodeSelector: {{- toYaml . | nindent 8 }}\
