@@ -119,17 +119,17 @@ integration: test-binaries ## Run the tests against real servers; FOCUS= is a re
 
 .PHONY: integration-monitoring
 integration-monitoring: # Only root may be nicer to it than to others.
-	@SVM_TEST_BINARIES=$(CURDIR)/$(OUTPUT)/test/plain CGO_ENABLED=0 hack/step.sh "integration, monitoring" \
+	@SVM_TEST_BINARIES='$(CURDIR)/$(OUTPUT)/test/plain' CGO_ENABLED=0 hack/step.sh "integration, monitoring" \
 		nice -n -5 $(INTEGRATION) $(MONITORING)
 
 .PHONY: integration-plain
 integration-plain:
-	@SVM_TEST_BINARIES=$(CURDIR)/$(OUTPUT)/test/plain CGO_ENABLED=0 hack/step.sh "integration, plain" \
+	@SVM_TEST_BINARIES='$(CURDIR)/$(OUTPUT)/test/plain' CGO_ENABLED=0 hack/step.sh "integration, plain" \
 		$(INTEGRATION) -p 6 $(PLAIN_INTEGRATION)
 
 .PHONY: integration-raced
 integration-raced:
-	@SVM_TEST_BINARIES=$(CURDIR)/$(OUTPUT)/test hack/step.sh "integration, raced" \
+	@SVM_TEST_BINARIES='$(CURDIR)/$(OUTPUT)/test' hack/step.sh "integration, raced" \
 		$(INTEGRATION) $(RACE) -p 1 $(RACED_INTEGRATION)
 
 # A kubeconfig of the environment is not meant: only KUBECONFIG=… on the command line of make chooses a cluster.
@@ -163,7 +163,7 @@ chaos: ## Break real clusters for DURATION=, as SEED= says, and judge etcd; the 
 	hack/build-controlplane.sh etcd kube-apiserver
 	hack/build-managers.sh
 	CGO_ENABLED=0 go test -count=1 -vet=off -timeout 0 -v -run 'TestChaos$$' ./test/chaos \
-		-duration=$(DURATION) -seed=$(SEED) -report=$(CURDIR)/$(OUTPUT)/chaos
+		-duration=$(DURATION) -seed=$(SEED) -report='$(CURDIR)/$(OUTPUT)/chaos'
 
 .PHONY: chaos-mutants
 chaos-mutants: ## Break clusters with managers that have mistakes, each of which must be seen
@@ -172,7 +172,7 @@ chaos-mutants: ## Break clusters with managers that have mistakes, each of which
 
 .PHONY: chaos-in-short
 chaos-in-short:
-	@SVM_TEST_BINARIES=$(CURDIR)/$(OUTPUT)/test CGO_ENABLED=0 hack/step.sh chaos \
+	@SVM_TEST_BINARIES='$(CURDIR)/$(OUTPUT)/test' CGO_ENABLED=0 hack/step.sh chaos \
 		$(TEST) -count=1 -timeout 30m ./test/chaos
 
 .PHONY: upgrade
@@ -181,7 +181,7 @@ upgrade: ## Upgrade servers of Kubernetes 1.34 to 1.37 and roll them back, which
 	hack/build-controlplane.sh etcd kube-apiserver kube-apiserver-1.34 kube-apiserver-1.35 kube-apiserver-1.36 \
 		kubectl kube-controller-manager
 	hack/build-managers.sh
-	SVM_TEST_BINARIES=$(CURDIR)/$(OUTPUT)/test CGO_ENABLED=0 $(INTEGRATION) -timeout 90m -v ./test/upgrade
+	SVM_TEST_BINARIES='$(CURDIR)/$(OUTPUT)/test' CGO_ENABLED=0 $(INTEGRATION) -timeout 90m -v ./test/upgrade
 
 .PHONY: image-test
 image-test: ## Build the image twice, compare, and look into it (compiles for arm64, some minutes at first)

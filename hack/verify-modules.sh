@@ -14,8 +14,12 @@ folders() {
 
 folders "$@" | while read -r module; do
   if ! difference="$(cd "${module}" && GOWORK=off go mod tidy -diff)"; then
-    echo "${module}/go.mod is not tidy, run 'make update':" >&2
-    echo "${difference}" >&2
+    if [[ -z "${difference}" ]]; then
+      echo "${module}/go.mod could not be checked" >&2
+    else
+      echo "${module}/go.mod is not tidy, run 'make update':" >&2
+      echo "${difference}" >&2
+    fi
     exit 1
   fi
 done
