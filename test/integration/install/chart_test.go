@@ -91,7 +91,7 @@ func TestChartCleaning(t *testing.T) {
 // TestChartPods wants the Pods to run where the values say.
 func TestChartPods(t *testing.T) {
 	want := map[string]any{
-		"nodeSelector":      map[string]any{"pool": "infra"},
+		"nodeSelector":      map[string]any{"kubernetes.io/os": "linux", "pool": "infra"},
 		"tolerations":       []any{map[string]any{"operator": "Exists"}},
 		"imagePullSecrets":  []any{map[string]any{"name": "registry"}},
 		"priorityClassName": "mine",
