@@ -84,10 +84,14 @@ func TestListThatDoesNotEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	resource := Resource{GroupVersionResource: widgets.WithVersion("v1"), Class: storageversion.Custom}
-	list := e.lister(e.newRewriter(resource, ""), new(int64))
+	w := e.newRewriter(resource, "")
+	list := e.lister(w, new(int64))
 	chunk, err := list(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if w.baseline == "" || w.baseline != chunk.ResourceVersion {
+		t.Errorf("objects are compared with %q after a list of %q", w.baseline, chunk.ResourceVersion)
 	}
 	if _, err := list(t.Context(), chunk.Next); !errors.Is(err, errSameToken) || Classify(err, "").Passes() {
 		t.Errorf("the second list has the error %v", err)

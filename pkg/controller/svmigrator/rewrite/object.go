@@ -55,7 +55,7 @@ type rewriter struct {
 	// deniedBefore means that the objects were denied before. If a dry run shows a change then, they stay denied.
 	deniedBefore    bool
 	waysByNamespace sync.Map // the *namespaceWay of each namespace
-	// baseline is the resource version of the first list.
+	// baseline is the resource version of the first list, or empty before that.
 	baseline string
 }
 
@@ -96,7 +96,7 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) tryResult 
 			a.outcome = sweep.WrittenByOthers
 			return a
 		}
-		object.ResourceVersion = live.ResourceVersion
+		object.UID, object.ResourceVersion = live.UID, live.ResourceVersion
 	}
 	switch field, version, err := r.dropped(ctx, object); {
 	case err != nil:
@@ -244,12 +244,12 @@ func (r *rewriter) resolve(ctx context.Context, object *sweep.Object, answer Fai
 		if a.restored = r.checkRestored(object, live.ResourceVersion); a.restored != nil {
 			return a
 		}
-		if !object.NeedsCleaning {
+		if !object.NeedsCleaning && !r.predatesList(live) {
 			a.outcome = sweep.WrittenByOthers
 			return a
 		}
-		// The object is current, but its managedFields still have to be cleaned.
-		object.ResourceVersion = live.ResourceVersion
+		// Else the object is current, but its managedFields still have to be cleaned. Or it need not be current.
+		object.UID, object.ResourceVersion = live.UID, live.ResourceVersion
 	}
 	// Nobody wrote the object, so admission gave the answer, or a proxy on the way did. Or this program is not allowed to
 	// read the object, and cannot know.
@@ -271,7 +271,7 @@ func (r *rewriter) read(ctx context.Context, object *sweep.Object) (*metav1.Part
 		if a.failure = r.classify(ctx, object, err); a.failure.kind == objectGone {
 			a.outcome = sweep.Gone
 		}
-	case live.UID != object.UID:
+	case live.UID != object.UID && !r.predatesList(live):
 		if a.restored = r.checkRestored(object, live.ResourceVersion); a.restored == nil {
 			a.outcome = sweep.WrittenByOthers
 		}
@@ -284,6 +284,13 @@ func (r *rewriter) read(ctx context.Context, object *sweep.Object) (*metav1.Part
 		a.failure = Classify(err, "")
 	}
 	return nil, a
+}
+
+// predatesList reports whether an object was written before the first list, which shows it as it was before that. The
+// watch cache of an API server that has lost a change makes such lists. Nothing is known about the encoding of the
+// object.
+func (r *rewriter) predatesList(live *metav1.PartialObjectMetadata) bool {
+	return newer(r.resource.Class)(r.baseline, live.ResourceVersion)
 }
 
 // checkRestored returns storageversion.ErrRestored if an object that was read is surely older than it was listed. Then

@@ -56,10 +56,14 @@ func TestNewer(t *testing.T) {
 	}
 }
 
-// TestObjectThatIsOlderThanListed has an object that was listed at 9. If it is older now, nobody wrote it: etcd was
-// restored, and objects may be stored in the old version again, also those that were rewritten before.
-func TestObjectThatIsOlderThanListed(t *testing.T) {
-	for now, restored := range map[string]bool{"10": false, "8": true} {
+// TestObjectThatChangesOutsideOfTheList has an object that was listed at 9, in a list of 20. If it is older now, nobody
+// wrote it: etcd was restored, and objects may be stored in the old version again, also those that were rewritten
+// before. If it was written before 20, the list was wrong, and nobody knows how it is stored. So it is tried again.
+func TestObjectThatChangesOutsideOfTheList(t *testing.T) {
+	for now, want := range map[string]struct {
+		outcome  sweep.Outcome
+		restored bool
+	}{"21": {outcome: sweep.WrittenByOthers}, "8": {restored: true}, "10": {}} {
 		for uid, try := range map[string]func(*rewriter, context.Context, *sweep.Object) tryResult{
 			"u": func(w *rewriter, ctx context.Context, object *sweep.Object) tryResult {
 				return w.resolve(ctx, object, Failure{kind: conflicting})
@@ -85,13 +89,16 @@ func TestObjectThatIsOlderThanListed(t *testing.T) {
 				t.Fatal(err)
 			}
 			class := storageversion.Custom
-			w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1"), Class: class}, "")
+			w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1"), Class: class}, "20")
 			object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: "9"}
 			w.keepOriginal(object, &metav1.PartialObjectMetadata{}, nil)
 			a := try(w, t.Context(), object)
-			if written := a.outcome == sweep.WrittenByOthers; written == restored ||
-				errors.Is(a.restored, storageversion.ErrRestored) != restored {
+			if a.outcome != want.outcome || errors.Is(a.restored, storageversion.ErrRestored) != want.restored {
 				t.Errorf("object %q at %s: %+v", uid, now, a)
+			}
+			again := object.ResourceVersion == now && string(object.UID) == strings.TrimSpace(uid)
+			if wanted := want.outcome == sweep.NoOutcome && !want.restored; again != wanted {
+				t.Errorf("object %q at %s: it is tried again as %+v", uid, now, object)
 			}
 			server.Close()
 		}
