@@ -40,6 +40,10 @@ import (
 // they have accepted may reach etcd up to a request timeout later. So the migrator asks every server, and a migration
 // starts when all of them have followed for a settle period.
 //
+// The version alone does not show whether a server has heard of the last change. That may be one of a schema, and a
+// server with the schema of before drops fields. So each is also asked which generation of the definition it has heard
+// of.
+//
 // A server answers from its discovery document, which changes before its writes do: after the document, the server
 // replaces the handlers of the changed definitions one by one, under a lock that it also needs to build handlers for
 // requests. How long that takes depends on how many definitions changed, so the settle period is longer by
@@ -60,6 +64,8 @@ const (
 var (
 	// errLags says that a server does not follow the CustomResourceDefinition yet.
 	errLags = errors.New("it does not follow the CustomResourceDefinition yet")
+	// errNotHeard says that a server has not heard of the last change of the CustomResourceDefinition.
+	errNotHeard = errors.New("it has not heard of the last change of the CustomResourceDefinition yet")
 	// errDoesNotServe says that a server serves no version of the CustomResourceDefinition.
 	errDoesNotServe = errors.New("it does not serve the resource yet")
 )
@@ -170,6 +176,11 @@ func (f *followers) check(m *migrationv1alpha1.StorageVersionMigration, decision
 	now, known := f.env.clock.Now(), f.recordOf(&observation)
 	settle := f.env.settle(resource) + time.Duration(observation.DefinitionCount)*handlerPeriod
 	if !m.Begun() { // Otherwise all servers followed when it started.
+		// The writes of a server that stands still end when it goes on, and the period is there for them.
+		if !known.since.IsZero() && f.env.observer.CheckCanAskEach() != nil {
+			f.known.Delete(resource)
+			known = followRecord{}
+		}
 		if wait := f.notFollowed(resource, &known, decision.Target, settle); wait != nil {
 			return *wait
 		}
@@ -199,7 +210,7 @@ func (f *followers) notFollowed(
 	case known.lag != nil:
 		advice := ""
 		switch {
-		case errors.Is(known.lag, errLags):
+		case errors.Is(known.lag, errLags), errors.Is(known.lag, errNotHeard):
 			advice = ". If this lasts for minutes, restart that server"
 		case errors.Is(known.lag, controller.ErrOutdated):
 			advice = ". If this lasts for minutes, restart the manager (or kubectl svm run): its watch of " +
@@ -223,9 +234,10 @@ func (f *followers) notFollowed(
 	return &wait
 }
 
-// everyServerFollows asks each server whether it writes the encoding with a hash. The error is errLags if a server
-// writes something else, and names the server. It is not errLags if the definition is not the one that was observed, or
-// cannot be read: then perhaps this process is late, and not the server. While a server cannot be asked, it asks none:
+// everyServerFollows asks each server whether it writes the encoding with a hash, and has heard of the definition that
+// was observed. The error is errLags if a server writes something else, and errNotHeard if it has heard of another
+// generation. It names the server. It is neither if the definition is not the one that was observed, or cannot be read:
+// then perhaps this process is late, and not the server. While a server cannot be asked, it asks none:
 // thousands of resources may wait for that server.
 func (e *environment) everyServerFollows(
 	ctx context.Context, observation *storageversion.Observation, hash string,
@@ -245,9 +257,13 @@ func (e *environment) everyServerFollows(
 		case reported != "" && reported != hash:
 			return errLags
 		}
-		return nil
+		heard, err := server.HeardDefinition(ctx, observation.Resource)
+		if err == nil && checkObserved(heard.UID, heard.Generation, *observation) != nil {
+			err = errNotHeard
+		}
+		return err
 	})
-	if errors.Is(err, errLags) || errors.Is(err, errDoesNotServe) {
+	if errors.Is(err, errLags) || errors.Is(err, errNotHeard) || errors.Is(err, errDoesNotServe) {
 		if _, err := e.observedDefinition(ctx, *observation); err != nil {
 			return err
 		}

@@ -191,14 +191,14 @@ type known struct {
 	*storageversion.Ledger
 	clock     *testingclock.FakeClock
 	meanwhile func()
-	lag       error
+	lag, away error
 }
 
 func (o *known) Observe(resource schema.GroupResource) storageversion.Observation {
 	return o.Ledger.Observe(o.clock.Now(), resource)
 }
 
-func (*known) CheckCanAskEach() error { return nil }
+func (o *known) CheckCanAskEach() error { return o.away }
 
 func (o *known) AskEach(context.Context, func(context.Context, documents.Reader) error) error {
 	o.meanwhile()
@@ -245,6 +245,32 @@ func TestAPIServiceThatWasInFront(t *testing.T) {
 	f := newFollowers(s.env, func(schema.GroupResource) {})
 	if _, err := f.ask(ctx, widgets); err != nil {
 		t.Fatal(err)
+	}
+	o.clock.Step(2 * time.Minute)
+	if d := f.check(made(nil), toV2); d.Verdict != Go {
+		t.Errorf("all servers have followed for two minutes, and the decision is %+v", d)
+	}
+}
+
+// TestServerThatStandsStill cannot ask a server when the settle period is over. What that server writes when it goes on
+// began before, so the period begins anew.
+func TestServerThatStandsStill(t *testing.T) {
+	o := newKnown(serverA)
+	s, ctx := stageOf(t, o, made(nil))
+	f := newFollowers(s.env, func(schema.GroupResource) {})
+	ask := func() {
+		if _, err := f.ask(ctx, widgets); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask()
+	o.clock.Step(2 * time.Minute)
+	o.away = errors.New("it does not answer")
+	stands := f.check(made(nil), toV2)
+	o.away = nil
+	ask()
+	if goesOn := f.check(made(nil), toV2); stands.Verdict != Wait || goesOn.Verdict != Wait {
+		t.Errorf("while a server stands still the decision is %+v, and when it goes on %+v", stands, goesOn)
 	}
 	o.clock.Step(2 * time.Minute)
 	if d := f.check(made(nil), toV2); d.Verdict != Go {
@@ -335,7 +361,7 @@ func TestDefinitionThatServesNoVersion(t *testing.T) {
 }
 
 // TestSchemasThatChange changes a schema while a migration runs. A server that has the earlier schema may drop fields
-// that the migration is to keep, and nothing shows which schema a server has.
+// that the migration is to keep, and it has a schema later than it has heard of it.
 func TestSchemasThatChange(t *testing.T) {
 	o := newKnown(serverA)
 	s, _ := stageOf(t, o, made(nil))

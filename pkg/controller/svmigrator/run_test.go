@@ -57,6 +57,7 @@ import (
 type agreeing struct{ Observer }
 
 func (agreeing) CheckLeases(context.Context) error { return nil }
+func (agreeing) CheckCanAskEach() error            { return nil }
 
 func (agreeing) ReadAggregated(context.Context, string) error { return nil }
 

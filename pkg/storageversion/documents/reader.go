@@ -57,7 +57,11 @@ type Reader struct {
 
 // Get returns the document at a path. Every error names the path.
 func (r Reader) Get(ctx context.Context, path, accept string) (body []byte, err error) {
-	result := r.Client.Get().AbsPath(path).SetHeader("Accept", accept).Timeout(r.Timeout).MaxRetries(r.Retries).Do(ctx)
+	return r.send(ctx, r.Client.Get(), path, accept)
+}
+
+func (r Reader) send(ctx context.Context, request *rest.Request, path, accept string) (body []byte, err error) {
+	result := request.AbsPath(path).SetHeader("Accept", accept).Timeout(r.Timeout).MaxRetries(r.Retries).Do(ctx)
 	// The error of Raw does not have the words of the API server, the one of Error has.
 	if err = result.Error(); err == nil {
 		body, err = result.Raw()
@@ -72,7 +76,14 @@ func (r Reader) Get(ctx context.Context, path, accept string) (body []byte, err 
 func (r Reader) Decode(
 	ctx context.Context, path, accept, kind string, into interface{ GetObjectKind() schema.ObjectKind },
 ) error {
-	body, err := r.Get(ctx, path, accept)
+	return r.decode(ctx, r.Client.Get(), path, accept, kind, into)
+}
+
+func (r Reader) decode(
+	ctx context.Context, request *rest.Request, path, accept, kind string,
+	into interface{ GetObjectKind() schema.ObjectKind },
+) error {
+	body, err := r.send(ctx, request, path, accept)
 	if err != nil {
 		return err
 	}
@@ -219,6 +230,16 @@ func Path(gv schema.GroupVersion) string {
 func (r Reader) Definition(ctx context.Context, resource schema.GroupResource) (*Definition, error) {
 	d := &Definition{}
 	return d, r.decodeJSON(ctx, DefinitionPath(resource), definitionKind, d)
+}
+
+// HeardDefinition returns the metadata of the definition of a resource as the server has heard of it last: its watch
+// cache answers, from which its handlers are made as well.
+func (r Reader) HeardDefinition(
+	ctx context.Context, resource schema.GroupResource,
+) (*metav1.PartialObjectMetadata, error) {
+	heard, request := &metav1.PartialObjectMetadata{}, r.Client.Get().Param("resourceVersion", "0")
+	return heard, r.decode(ctx, request, DefinitionPath(resource), runtime.ContentTypeJSON+AsMetadata,
+		"PartialObjectMetadata", heard)
 }
 
 // DefinitionPath is where an API server serves the definition of a resource.

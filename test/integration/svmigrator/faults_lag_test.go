@@ -31,6 +31,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/mem"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -55,6 +56,7 @@ func testLagging(t *testing.T) {
 	l := &lagging{cluster: c, etcd: c.addServerBehindProxy(t)}
 	c.inTurn(t,
 		part{"server", func(t *testing.T, _ *cluster) { testLaggingServer(t, l) }},
+		part{"schema of a server", func(t *testing.T, _ *cluster) { testLaggingSchema(t, l) }},
 		part{"own server", func(t *testing.T, _ *cluster) { testOwnServerLags(t, l) }},
 		part{"server at the end", func(t *testing.T, _ *cluster) { testServerLagsAtEnd(t, l) }},
 		part{"server of the manager", func(t *testing.T, _ *cluster) { testServedByAnotherServer(t, l) }},
@@ -127,6 +129,60 @@ func testLaggingServer(t *testing.T, c *lagging) {
 	}
 	if stored := c.encodings(t, r.GroupResource); stored[r.encoding("v2")] != objects+1 {
 		t.Errorf("stored are %v, want %d in v2", stored, objects+1)
+	}
+}
+
+// testLaggingSchema has a server that does not hear that a definition has got a field. It writes the right version, and
+// would drop the field from each object.
+func testLaggingSchema(t *testing.T, c *lagging) {
+	const objects = 30
+	r := newCustom("fieldless", "Fieldless")
+	c.define(t, r)
+	c.fill(t, r, "fieldless", objects)
+	laggard := c.Servers()[1]
+	awaitServed(t, laggard, r)
+	c.flip(t, r, "v2")
+	encoding := r.encoding("v2")
+	framework.Eventually(t, soon, func(context.Context) error { // What it creates is stored in v2 when it has followed.
+		name := fmt.Sprintf("probe-%d", time.Now().UnixNano())
+		writeThrough(t, laggard, r, name)
+		if c.encodings(t, r.GroupResource)[encoding] == 0 {
+			return errors.New("the server does not follow yet")
+		}
+		return nil
+	})
+	c.startProcess(t, framework.Process{
+		Name: "manager-of-schemas", Config: c.Servers()[0].Config(framework.ManagerUser, framework.Masters),
+	})
+
+	c.etcd.holdWatches()
+	c.ChangeDefinition(t, r.GroupResource, func(definition *apiextensionsv1.CustomResourceDefinition) {
+		for i := range definition.Spec.Versions {
+			definition.Spec.Versions[i].Schema.OpenAPIV3Schema.Properties = map[string]apiextensionsv1.JSONSchemaProps{
+				"late": {Type: "string"},
+			}
+		}
+	})
+	c.migrate(t, "lacks-field", r.WithVersion(""))
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		m, err := c.fetch(ctx, "lacks-field")
+		if err != nil {
+			return err
+		}
+		if m.Status.StartTime != nil {
+			t.Fatalf("the migration has started: %s", words(m))
+		}
+		waiting := m.Status.Condition(v1alpha1.MigrationWaiting)
+		if waiting == nil || !strings.Contains(waiting.Message, laggard.Address()) ||
+			!strings.Contains(waiting.Message, "has not heard of the last change") {
+			return fmt.Errorf("the condition does not name the server: %+v", waiting)
+		}
+		return nil
+	})
+
+	c.etcd.releaseWatches()
+	if m := c.ended(t, "lacks-field", soon); condition(m, v1alpha1.MigrationSucceeded) == nil {
+		t.Errorf("the migration failed: %s", words(m))
 	}
 }
 
