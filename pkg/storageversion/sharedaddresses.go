@@ -17,6 +17,7 @@ limitations under the License.
 package storageversion
 
 import (
+	"errors"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -49,6 +50,9 @@ func (l *Look) advertised(answering []string) (own sets.Set[string], shown bool)
 	}
 	return own, own.HasAny(answering...)
 }
+
+// ErrNotReady says that a server which lives shows no address at which it is ready, so that nobody can ask it.
+var ErrNotReady = errors.New("is not ready at its address")
 
 // Missing returns the identities of the servers that advertise an address at which nobody answers. It returns none if
 // nobody answers at any advertised address: SharesAddresses is about that.

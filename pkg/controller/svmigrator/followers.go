@@ -24,7 +24,9 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -65,7 +67,8 @@ var (
 	// errLags says that a server does not follow the CustomResourceDefinition yet.
 	errLags = errors.New("it does not follow the CustomResourceDefinition yet")
 	// errNotHeard says that a server has not heard of the last change of the CustomResourceDefinition.
-	errNotHeard = errors.New("it has not heard of the last change of the CustomResourceDefinition yet")
+	errNotHeard = errors.New("it has not heard of the last change of the CustomResourceDefinition yet (if this lasts " +
+		"for minutes, restart it)")
 	// errDoesNotServe says that a server serves no version of the CustomResourceDefinition.
 	errDoesNotServe = errors.New("it does not serve the resource yet")
 )
@@ -177,7 +180,7 @@ func (f *followers) check(m *migrationv1alpha1.StorageVersionMigration, decision
 	settle := f.env.settle(resource) + time.Duration(observation.DefinitionCount)*handlerPeriod
 	if !m.Begun() { // Otherwise all servers followed when it started.
 		// The writes of a server that stands still end when it goes on, and the period is there for them.
-		if !known.since.IsZero() && f.env.observer.CheckCanAskEach() != nil {
+		if !known.since.IsZero() && errors.Is(f.env.observer.CheckCanAskEach(), storageversion.ErrNotReady) {
 			f.known.Delete(resource)
 			known = followRecord{}
 		}
@@ -210,7 +213,7 @@ func (f *followers) notFollowed(
 	case known.lag != nil:
 		advice := ""
 		switch {
-		case errors.Is(known.lag, errLags), errors.Is(known.lag, errNotHeard):
+		case errors.Is(known.lag, errLags):
 			advice = ". If this lasts for minutes, restart that server"
 		case errors.Is(known.lag, controller.ErrOutdated):
 			advice = ". If this lasts for minutes, restart the manager (or kubectl svm run): its watch of " +
@@ -235,8 +238,8 @@ func (f *followers) notFollowed(
 }
 
 // everyServerFollows asks each server whether it writes the encoding with a hash, and has heard of the definition that
-// was observed. The error is errLags if a server writes something else, and errNotHeard if it has heard of another
-// generation. It names the server. It is neither if the definition is not the one that was observed, or cannot be read:
+// was observed. The error is errLags if a server writes something else, and errNotHeard if it has heard of an earlier
+// definition. It names the server. It is neither if the definition is not the one that was observed, or cannot be read:
 // then perhaps this process is late, and not the server. While a server cannot be asked, it asks none:
 // thousands of resources may wait for that server.
 func (e *environment) everyServerFollows(
@@ -258,8 +261,8 @@ func (e *environment) everyServerFollows(
 			return errLags
 		}
 		heard, err := server.HeardDefinition(ctx, observation.Resource)
-		if err == nil && checkObserved(heard.UID, heard.Generation, *observation) != nil {
-			err = errNotHeard
+		if apierrors.IsNotFound(err) || err == nil && isEarlier(heard, observation) {
+			return errNotHeard
 		}
 		return err
 	})
@@ -269,6 +272,13 @@ func (e *environment) everyServerFollows(
 		}
 	}
 	return err
+}
+
+// isEarlier reports whether a definition is an earlier one than was observed.
+func isEarlier(heard *metav1.PartialObjectMetadata, observation *storageversion.Observation) bool {
+	last, _ := observation.Last()
+	observed := last.Evidence.CustomResourceDefinition
+	return observed == nil || heard.UID != observed.UID || heard.Generation < observed.Generation
 }
 
 // reportedHash returns the hash of the storage version that a server reports of a custom resource. It is empty if the

@@ -252,32 +252,6 @@ func TestAPIServiceThatWasInFront(t *testing.T) {
 	}
 }
 
-// TestServerThatStandsStill cannot ask a server when the settle period is over. What that server writes when it goes on
-// began before, so the period begins anew.
-func TestServerThatStandsStill(t *testing.T) {
-	o := newKnown(serverA)
-	s, ctx := stageOf(t, o, made(nil))
-	f := newFollowers(s.env, func(schema.GroupResource) {})
-	ask := func() {
-		if _, err := f.ask(ctx, widgets); err != nil {
-			t.Fatal(err)
-		}
-	}
-	ask()
-	o.clock.Step(2 * time.Minute)
-	o.away = errors.New("it does not answer")
-	stands := f.check(made(nil), toV2)
-	o.away = nil
-	ask()
-	if goesOn := f.check(made(nil), toV2); stands.Verdict != Wait || goesOn.Verdict != Wait {
-		t.Errorf("while a server stands still the decision is %+v, and when it goes on %+v", stands, goesOn)
-	}
-	o.clock.Step(2 * time.Minute)
-	if d := f.check(made(nil), toV2); d.Verdict != Go {
-		t.Errorf("all servers have followed for two minutes, and the decision is %+v", d)
-	}
-}
-
 // TestWhoIsLate has servers that do not follow generation 5, which was observed.
 func TestWhoIsLate(t *testing.T) {
 	const restored = "etcd was restored"

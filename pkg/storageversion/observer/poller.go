@@ -230,9 +230,9 @@ func (p *discoveryPoller) checkCanAsk(addresses []string) error {
 		return fmt.Errorf("%d API servers live, and the manager cannot ask each of them", len(look.Living))
 	}
 	if missing := look.Missing(addresses); len(missing) > 0 {
-		return fmt.Errorf("the API server %s is not ready at its address %s, and may still write. If it is gone, this ends "+
-			"%s after it has renewed its identity Lease for the last time; otherwise make it ready",
-			missing[0], look.Advertised[missing[0]], goneAfter)
+		return fmt.Errorf("the API server %s %w %s, and may still write. If it is gone, this ends %s after it has renewed "+
+			"its identity Lease for the last time; otherwise make it ready",
+			missing[0], storageversion.ErrNotReady, look.Advertised[missing[0]], goneAfter)
 	}
 	return nil
 }

@@ -143,13 +143,13 @@ func testLaggingSchema(t *testing.T, c *lagging) {
 	awaitServed(t, laggard, r)
 	c.flip(t, r, "v2")
 	encoding := r.encoding("v2")
-	framework.Eventually(t, soon, func(context.Context) error { // What it creates is stored in v2 when it has followed.
-		name := fmt.Sprintf("probe-%d", time.Now().UnixNano())
-		writeThrough(t, laggard, r, name)
-		if c.encodings(t, r.GroupResource)[encoding] == 0 {
-			return errors.New("the server does not follow yet")
+	framework.Eventually(t, soon, func(ctx context.Context) error { // It follows when it stores something in v2.
+		probe := r.object(fmt.Sprintf("probe-%d", time.Now().UnixNano()))
+		_, err := objectsAt(t, laggard, r).Create(ctx, probe, metav1.CreateOptions{})
+		if err == nil && c.encodings(t, r.GroupResource)[encoding] == 0 {
+			err = errors.New("the server does not follow yet")
 		}
-		return nil
+		return err
 	})
 	c.startProcess(t, framework.Process{
 		Name: "manager-of-schemas", Config: c.Servers()[0].Config(framework.ManagerUser, framework.Masters),

@@ -121,8 +121,8 @@ func (e *Engine) lister(w *rewriter, limit *int64) func(ctx context.Context, tok
 			return sweep.Chunk{}, err
 		}
 		chunk := sweep.Chunk{Next: list.Continue, ResourceVersion: list.ResourceVersion, Remaining: list.RemainingItemCount}
-		if w.baseline == "" { // Nobody reads it yet: there are no objects before the first list.
-			w.baseline = list.ResourceVersion
+		if token == "" { // Nobody reads it now: no objects were listed yet, or none of them is being rewritten.
+			w.baseline = cmp.Or(w.baseline, list.ResourceVersion)
 		}
 		if chunk.Next == "" {
 			chunk.Remaining = new(int64(0))

@@ -290,7 +290,7 @@ func (r *rewriter) read(ctx context.Context, object *sweep.Object) (*metav1.Part
 // watch cache of an API server that has lost a change makes such lists. Nothing is known about the encoding of the
 // object.
 func (r *rewriter) predatesList(live *metav1.PartialObjectMetadata) bool {
-	return newer(r.resource.Class)(r.baseline, live.ResourceVersion)
+	return counted(r.resource.Class) && notNewer(live.ResourceVersion, r.baseline)
 }
 
 // checkRestored returns storageversion.ErrRestored if an object that was read is surely older than it was listed. Then
@@ -303,12 +303,21 @@ func (r *rewriter) checkRestored(object *sweep.Object, now string) error {
 	return storageversion.CheckRestored(what, now, object.ResourceVersion)
 }
 
+// counted reports whether the resource versions of a class are revisions of etcd.
+func counted(class storageversion.Class) bool {
+	return class == storageversion.BuiltIn || class == storageversion.Custom
+}
+
+func notNewer(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && order <= 0
+}
+
 // newer returns a function that reports whether resource version a is surely newer than b. It is never sure if a server
 // need not count as kube-apiserver does, for example an aggregated one.
 func newer(class storageversion.Class) func(a, b string) bool {
-	counted := class == storageversion.BuiltIn || class == storageversion.Custom
 	return func(a, b string) bool {
 		order, err := resourceversion.CompareResourceVersion(a, b)
-		return counted && err == nil && order > 0
+		return counted(class) && err == nil && order > 0
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -63,7 +64,7 @@ func TestObjectThatChangesOutsideOfTheList(t *testing.T) {
 	for now, want := range map[string]struct {
 		outcome  sweep.Outcome
 		restored bool
-	}{"21": {outcome: sweep.WrittenByOthers}, "8": {restored: true}, "10": {}} {
+	}{"21": {outcome: sweep.WrittenByOthers}, "8": {restored: true}, "10": {}, "20": {}} {
 		for uid, try := range map[string]func(*rewriter, context.Context, *sweep.Object) tryResult{
 			"u": func(w *rewriter, ctx context.Context, object *sweep.Object) tryResult {
 				return w.resolve(ctx, object, Failure{kind: conflicting})
@@ -102,6 +103,29 @@ func TestObjectThatChangesOutsideOfTheList(t *testing.T) {
 			}
 			server.Close()
 		}
+	}
+}
+
+// TestDeniedObjectThatWasMadeAnew has an object that was denied earlier, and was listed with the UID of the one before.
+func TestDeniedObjectThatWasMadeAnew(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		body, _ := io.ReadAll(request.Body)
+		w.Header().Set("Content-Type", "application/json")
+		if request.Method == http.MethodPatch && !strings.Contains(string(body), `"uid":"another"`) {
+			w.WriteHeader(http.StatusConflict)
+		}
+		_, _ = fmt.Fprint(w, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",
+			"metadata":{"name":"w","uid":"another","resourceVersion":"10"}}`)
+	}))
+	defer server.Close()
+	e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resource := Resource{GroupVersionResource: widgets.WithVersion("v1"), Class: storageversion.Custom}
+	w := e.newRewriter(resource, "20")
+	if a := w.rewrite(t.Context(), &sweep.Object{Name: "w", UID: "u"}); a.outcome != sweep.AlreadyCurrent {
+		t.Errorf("got %+v", a)
 	}
 }
 
