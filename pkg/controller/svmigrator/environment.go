@@ -66,13 +66,14 @@ func (e *environment) readAggregated(ctx context.Context, resource schema.GroupR
 	}
 }
 
+var definitions = documents.DefinitionsV1.WithResource("customresourcedefinitions").GroupResource()
+
 // observedDefinition reads the definition of a resource. It returns an error if that is not the one that was observed
 // last, or is gone: the watch of definitions may be late, or somebody has restored etcd.
 func (e *environment) observedDefinition(
 	ctx context.Context, observation storageversion.Observation,
 ) (*documents.Definition, error) {
 	live, err := e.documents.Definition(ctx, observation.Resource)
-	definitions := documents.DefinitionsV1.WithResource("customresourcedefinitions").GroupResource()
 	if controller.SaysMissing(err, definitions, observation.Resource.String()) {
 		return nil, fmt.Errorf("there is no CustomResourceDefinition any more: %w", controller.ErrOutdated)
 	}

@@ -184,6 +184,7 @@ func TestServerThatComesBackDuringAMigration(t *testing.T) {
 		"it may have missed the change": {stored: 5, want: failed},
 		"it has followed long ago":      {since: 10 * time.Hour, stored: 5, want: succeeded},
 		"it does not follow":            {since: 10 * time.Hour, lag: errLags, stored: 5, want: failed},
+		"it has not heard of a change":  {since: 10 * time.Hour, lag: errNotHeard, stored: 5, err: errNotHeard},
 		"it follows, and the watch is late": {
 			since: 10 * time.Hour, lag: errLags, stored: 6, err: controller.ErrOutdated,
 		},

@@ -24,7 +24,6 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -179,10 +178,8 @@ func (f *followers) check(m *migrationv1alpha1.StorageVersionMigration, decision
 	now, known := f.env.clock.Now(), f.recordOf(&observation)
 	settle := f.env.settle(resource) + time.Duration(observation.DefinitionCount)*handlerPeriod
 	if !m.Begun() { // Otherwise all servers followed when it started.
-		// The writes of a server that stands still end when it goes on, and the period is there for them.
-		if !known.since.IsZero() && errors.Is(f.env.observer.CheckCanAskEach(), storageversion.ErrNotReady) {
-			f.known.Delete(resource)
-			known = followRecord{}
+		if err := f.env.observer.CheckCanAskEach(); err != nil && !known.since.IsZero() {
+			return f.waitForAway(resource, err)
 		}
 		if wait := f.notFollowed(resource, &known, decision.Target, settle); wait != nil {
 			return *wait
@@ -202,6 +199,19 @@ func (f *followers) check(m *migrationv1alpha1.StorageVersionMigration, decision
 	return decision
 }
 
+// waitForAway returns a decision to wait for a server that cannot be asked. The writes of one that stands still end
+// when it goes on, and the settle period is there for them: it begins anew then. Other reasons say nothing about a
+// server.
+func (f *followers) waitForAway(resource schema.GroupResource, away error) Decision {
+	if errors.Is(away, storageversion.ErrNotReady) {
+		f.known.Delete(resource)
+		f.queue.AddAfter(resource, minRetry)
+	}
+	wait := notAgreed("%v. The migration starts when every server can be asked", away)
+	wait.DecideAt = f.env.clock.Now().Add(maxFollowRetry)
+	return wait
+}
+
 // notFollowed returns a decision to wait until all servers have followed the definition for the settle period, or
 // nil if they have. It has the servers asked if nobody has.
 func (f *followers) notFollowed(
@@ -219,7 +229,7 @@ func (f *followers) notFollowed(
 			advice = ". If this lasts for minutes, restart the manager (or kubectl svm run): its watch of " +
 				"CustomResourceDefinitions hangs"
 		}
-		wait = notAgreed("%v. The migration starts when every server has written %s for the settle period%s",
+		wait = notAgreed("%v. The migration starts when every server has followed, and written %s, for the settle period%s",
 			known.lag, versionOfTarget(target), advice)
 	case known.since.IsZero():
 		// Not at once: the answers make the controller decide again, which may lead here again while they do not count.
@@ -261,7 +271,8 @@ func (e *environment) everyServerFollows(
 			return errLags
 		}
 		heard, err := server.HeardDefinition(ctx, observation.Resource)
-		if apierrors.IsNotFound(err) || err == nil && isEarlier(heard, observation) {
+		if controller.SaysMissing(err, definitions, observation.Resource.String()) ||
+			err == nil && isEarlier(heard, observation) {
 			return errNotHeard
 		}
 		return err
@@ -274,7 +285,8 @@ func (e *environment) everyServerFollows(
 	return err
 }
 
-// isEarlier reports whether a definition is an earlier one than was observed.
+// isEarlier reports whether a definition is an earlier one than was observed. One of another UID may be a later one:
+// everyServerFollows reads the definition that there is.
 func isEarlier(heard *metav1.PartialObjectMetadata, observation *storageversion.Observation) bool {
 	last, _ := observation.Last()
 	observed := last.Evidence.CustomResourceDefinition

@@ -100,6 +100,12 @@ func TestServerThatStandsStill(t *testing.T) {
 	}
 	ask()
 	o.clock.Step(2 * time.Minute)
+	o.away = errors.New("the Leases are listed anew")
+	d := f.check(made(nil), toV2)
+	o.away = nil
+	if after := f.check(made(nil), toV2); d.Verdict != Wait || after.Verdict != Go {
+		t.Errorf("while nobody knows which servers live, the decision is %+v, and then %+v", d, after)
+	}
 	o.away = storageversion.ErrNotReady
 	stands := f.check(made(nil), toV2)
 	o.away = nil

@@ -255,15 +255,16 @@ func TestAPIServiceThatWasInFront(t *testing.T) {
 // TestWhoIsLate has servers that do not follow generation 5, which was observed.
 func TestWhoIsLate(t *testing.T) {
 	const restored = "etcd was restored"
+	const until = "The migration starts when every server has followed, and written example.com/v2, for the settle period"
 	for stored, want := range map[int]string{
-		5: "It does not follow the CustomResourceDefinition yet. The migration starts when every server has written " +
-			"example.com/v2 for the settle period. If this lasts for minutes, restart that server",
-		6: "generation 6, and the manager has seen generation 5: what was read is out of date. The migration starts when " +
-			"every server has written example.com/v2 for the settle period. If this lasts for minutes, restart the manager " +
-			"(or kubectl svm run): its watch of CustomResourceDefinitions hangs",
+		5: "It does not follow the CustomResourceDefinition yet. " + until +
+			". If this lasts for minutes, restart that server",
+		6: "generation 6, and the manager has seen generation 5: what was read is out of date. " + until +
+			". If this lasts for minutes, restart the manager (or kubectl svm run): its watch of " +
+			"CustomResourceDefinitions hangs",
 		4: restored,
-		0: "There is no CustomResourceDefinition any more: what was read is out of date. The migration starts when every " +
-			"server has written example.com/v2 for the settle period. If this lasts for minutes, restart the manager",
+		0: "There is no CustomResourceDefinition any more: what was read is out of date. " + until +
+			". If this lasts for minutes, restart the manager",
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")

@@ -233,7 +233,7 @@ func (r Reader) Definition(ctx context.Context, resource schema.GroupResource) (
 }
 
 // HeardDefinition returns the metadata of the definition of a resource as the server has heard of it last: its watch
-// cache answers, from which its handlers are made as well.
+// cache answers, from which its handlers are made as well. While that is not ready, etcd answers.
 func (r Reader) HeardDefinition(
 	ctx context.Context, resource schema.GroupResource,
 ) (*metav1.PartialObjectMetadata, error) {

@@ -67,6 +67,29 @@ func TestAnswersOfServersWithoutALease(t *testing.T) {
 	c.stop()
 }
 
+// TestServerThatIsNotReady takes away the address that the Lease of a living server names.
+func TestServerThatIsNotReady(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2)
+	c.host.change(func() {
+		for i, server := range c.servers {
+			c.holdAt(i, 1, server.address())
+		}
+	})
+	c.run(t)
+	if err := c.CheckCanAskEach(); err != nil {
+		t.Error(err)
+	}
+	c.host.change(func() { c.slices.remove("kubernetes-0") })
+	c.until(t, func() error {
+		if err := c.CheckCanAskEach(); !errors.Is(err, storageversion.ErrNotReady) {
+			return fmt.Errorf("the error is %w", err)
+		}
+		return nil
+	})
+	c.stop()
+}
+
 // TestServerThatStopsBehindASharedAddress has one of two servers that advertise the address of a balancer lose its
 // Lease. For a while it may still answer there, and nothing else shows whose answer it is: only one server lives.
 func TestServerThatStopsBehindASharedAddress(t *testing.T) {
