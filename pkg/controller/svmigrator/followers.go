@@ -200,8 +200,8 @@ func (f *followers) check(m *migrationv1alpha1.StorageVersionMigration, decision
 }
 
 // waitForAway returns a decision to wait for a server that cannot be asked. The writes of one that stands still end
-// when it goes on, and the settle period is there for them: it begins anew then. Other reasons say nothing about a
-// server.
+// when it goes on, and the settle period is there for them: it begins anew then. Other errors do not tell such a server
+// from a meeting or a list that failed, and each would begin the period of every resource anew.
 func (f *followers) waitForAway(resource schema.GroupResource, away error) Decision {
 	if errors.Is(away, storageversion.ErrNotReady) {
 		f.known.Delete(resource)
