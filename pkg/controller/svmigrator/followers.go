@@ -250,8 +250,8 @@ func (f *followers) notFollowed(
 // everyServerFollows asks each server whether it writes the encoding with a hash, and has heard of the definition that
 // was observed. The error is errLags if a server writes something else, and errNotHeard if it has heard of an earlier
 // definition. It names the server. It is neither if the definition is not the one that was observed, or cannot be read:
-// then perhaps this process is late, and not the server. While a server cannot be asked, it asks none:
-// thousands of resources may wait for that server.
+// then perhaps this process is late, and not the server. While a server cannot be asked, it asks none: thousands of
+// resources may wait for that server.
 func (e *environment) everyServerFollows(
 	ctx context.Context, observation *storageversion.Observation, hash string,
 ) error {

@@ -336,7 +336,7 @@ func TestDefinitionThatServesNoVersion(t *testing.T) {
 }
 
 // TestSchemasThatChange changes a schema while a migration runs. A server that has the earlier schema may drop fields
-// that the migration is to keep, and it has a schema later than it has heard of it.
+// that the migration is to keep, and it uses a new schema some time after it has heard of it.
 func TestSchemasThatChange(t *testing.T) {
 	o := newKnown(serverA)
 	s, _ := stageOf(t, o, made(nil))

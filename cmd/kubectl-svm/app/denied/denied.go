@@ -219,6 +219,7 @@ func (o *Options) printDenied(all []Denied) {
 	var refusals, gone []string
 	var retries []*assess.Resource
 	first := map[string]Object{} // by refusal
+	named := sets.New[string]()
 	for _, d := range all {
 		for _, object := range d.Objects {
 			rows = append(rows, cli.Row{Cells: []any{
@@ -229,11 +230,14 @@ func (o *Options) printDenied(all []Denied) {
 				first[refusal], refusals = object, append(refusals, refusal)
 			}
 		}
-		if d.gone {
+		switch {
+		case named.Has(d.Resource): // A person named several of its migrations.
+		case d.gone:
 			gone = append(gone, "nothing: the API server does not serve "+d.Resource+" any more")
-			continue
+		default:
+			retries = append(retries, assess.Retry(schema.ParseGroupResource(d.Resource)))
 		}
-		retries = append(retries, assess.Retry(schema.ParseGroupResource(d.Resource)))
+		named.Insert(d.Resource)
 	}
 	o.Output.PrintTable(o.Env, columns, rows)
 	for _, d := range all {

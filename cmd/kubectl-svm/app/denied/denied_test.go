@@ -96,7 +96,8 @@ func TestDeniedAdmissionObjects(t *testing.T) {
 	streams, _, out, _ := genericiooptions.NewTestIOStreams()
 	o := &Options{NamedOptions: cli.NamedOptions{Env: &cli.Env{IOStreams: streams}}}
 	const policies = "validatingadmissionpolicies.admissionregistration.k8s.io"
-	o.print([]Denied{{Resource: policies, Total: 1}, {Resource: "widgets.example.com", Total: 1}})
+	widgets := Denied{Resource: "widgets.example.com", Total: 1}
+	o.print([]Denied{{Resource: policies, Total: 1}, widgets, widgets})
 	const want = "Then:\n  kubectl svm rbac --admission | kubectl apply -f -\n  kubectl svm migrate --wait " + policies +
 		"\n  kubectl svm retry widgets.example.com\n  kubectl svm rbac --admission | kubectl delete -f -\n"
 	if got := out.String(); !strings.HasSuffix(got, want) {

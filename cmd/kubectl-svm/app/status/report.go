@@ -178,8 +178,7 @@ func (r *Report) doubt() {
 // missing.
 func (r *Report) withoutMigrator() {
 	for i := range r.Resources {
-		one := &r.Resources[i]
-		if one.Verb == "migrate" || one.Verb == "retry" {
+		if one := &r.Resources[i]; one.Verb == "migrate" || one.Verb == "retry" {
 			one.Verb, one.Permission = "", ""
 		}
 	}

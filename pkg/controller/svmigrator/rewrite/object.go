@@ -248,7 +248,7 @@ func (r *rewriter) resolve(ctx context.Context, object *sweep.Object, answer Fai
 			a.outcome = sweep.WrittenByOthers
 			return a
 		}
-		// Else the object is current, but its managedFields still have to be cleaned. Or it need not be current.
+		// The object is current, and its managedFields still have to be cleaned. Or nobody knows whether it is current.
 		object.UID, object.ResourceVersion = live.UID, live.ResourceVersion
 	}
 	// Nobody wrote the object, so admission gave the answer, or a proxy on the way did. Or this program is not allowed to
@@ -290,7 +290,8 @@ func (r *rewriter) read(ctx context.Context, object *sweep.Object) (*metav1.Part
 // watch cache of an API server that has lost a change makes such lists. Nothing is known about the encoding of the
 // object.
 func (r *rewriter) predatesList(live *metav1.PartialObjectMetadata) bool {
-	return counted(r.resource.Class) && notNewer(live.ResourceVersion, r.baseline)
+	order, sure := compared(r.resource.Class, live.ResourceVersion, r.baseline)
+	return sure && order <= 0
 }
 
 // checkRestored returns storageversion.ErrRestored if an object that was read is surely older than it was listed. Then
@@ -303,21 +304,17 @@ func (r *rewriter) checkRestored(object *sweep.Object, now string) error {
 	return storageversion.CheckRestored(what, now, object.ResourceVersion)
 }
 
-// counted reports whether the resource versions of a class are revisions of etcd.
-func counted(class storageversion.Class) bool {
-	return class == storageversion.BuiltIn || class == storageversion.Custom
-}
-
-func notNewer(a, b string) bool {
+// compared returns the order of two resource versions. It is never sure if a server need not count as kube-apiserver
+// does, for example an aggregated one.
+func compared(class storageversion.Class, a, b string) (order int, sure bool) {
 	order, err := resourceversion.CompareResourceVersion(a, b)
-	return err == nil && order <= 0
+	return order, err == nil && (class == storageversion.BuiltIn || class == storageversion.Custom)
 }
 
-// newer returns a function that reports whether resource version a is surely newer than b. It is never sure if a server
-// need not count as kube-apiserver does, for example an aggregated one.
+// newer returns a function that reports whether resource version a is surely newer than b.
 func newer(class storageversion.Class) func(a, b string) bool {
 	return func(a, b string) bool {
-		order, err := resourceversion.CompareResourceVersion(a, b)
-		return counted(class) && err == nil && order > 0
+		order, sure := compared(class, a, b)
+		return sure && order > 0
 	}
 }
