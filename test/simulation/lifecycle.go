@@ -286,7 +286,7 @@ func (c *cluster) expireLeases() {
 }
 
 // noteUnwatched marks the Leases that a manager that ends may not have recorded yet, and forgets what servers that left
-// before that wrote: who joins and leaves while nobody watches cannot be known of.
+// before that wrote, and still write: who joins and leaves while nobody watches cannot be known of.
 func (c *cluster) noteUnwatched() {
 	for _, l := range c.leases {
 		if c.w.now.Sub(l.since) <= c.processGrace()+latency {
@@ -300,12 +300,19 @@ func (c *cluster) noteUnwatched() {
 			c.follow(s)
 		}
 	}
+	holds := func(one *server) bool {
+		return c.leases[one.identity] != nil && c.leases[one.identity].incarnation == one.incarnation
+	}
+	for _, s := range c.servers {
+		from := s.source
+		from.unseen = from.unseen || s.leaves && !from.due && from.identity != "" && !holds(s)
+	}
 	c.w.store.forgive(func(s *source) bool {
 		if s.due || s.identity == "" {
 			return false
 		}
 		return returned[s] || !slices.ContainsFunc(c.servers, func(one *server) bool {
-			return one.source == s && c.leases[one.identity] != nil && c.leases[one.identity].incarnation == one.incarnation
+			return one.source == s && holds(one)
 		})
 	})
 }

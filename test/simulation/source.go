@@ -37,6 +37,8 @@ type source struct {
 	grace time.Duration
 	// due says that the grace is over. It never comes back.
 	due bool
+	// unseen says that it left before anybody had to know of it, so it never becomes due.
+	unseen bool
 }
 
 // latency of watches and writes, when nothing is in their way.
@@ -44,7 +46,7 @@ const latency = 5 * time.Second
 
 // isDue says whether states must tell of the source by now.
 func (s *source) isDue(w *world) bool {
-	if !s.due {
+	if !s.due && !s.unseen {
 		limit := w.now.Add(-s.grace)
 		awake := w.feeds.awakeSince
 		s.due = !s.began.After(limit) && !awake.IsZero() && !awake.After(limit)
