@@ -178,8 +178,18 @@ func (f *followers) check(m *migrationv1alpha1.StorageVersionMigration, decision
 	now, known := f.env.clock.Now(), f.recordOf(&observation)
 	settle := f.env.settle(resource) + time.Duration(observation.DefinitionCount)*handlerPeriod
 	if !m.Begun() { // Otherwise all servers followed when it started.
-		if err := f.env.observer.CheckCanAskEach(); err != nil && !known.since.IsZero() {
-			return f.waitForAway(resource, err)
+		away := f.env.observer.CheckCanAskEach()
+		switch {
+		case away == nil, known.since.IsZero():
+		case errors.Is(away, storageversion.ErrNotReady):
+			// It may stand still. Its writes end when it goes on, and the settle period, which begins anew then, is for them.
+			known = followRecord{contentSince: observation.ContentSince, lag: away, again: now}
+			f.known.Store(resource, &known)
+			f.queue.AddAfter(resource, minRetry)
+		default: // A list or a meeting failed, which must not begin the settle period of every resource anew.
+			wait := notAgreed("%v. The migration starts when every server can be asked", away)
+			wait.DecideAt = now.Add(maxFollowRetry)
+			return wait
 		}
 		if wait := f.notFollowed(resource, &known, decision.Target, settle); wait != nil {
 			return *wait
@@ -197,19 +207,6 @@ func (f *followers) check(m *migrationv1alpha1.StorageVersionMigration, decision
 		return wait
 	}
 	return decision
-}
-
-// waitForAway returns a decision to wait for a server that cannot be asked. The writes of one that stands still end
-// when it goes on, and the settle period is there for them: it begins anew then. Other errors do not tell such a server
-// from a meeting or a list that failed, and each would begin the period of every resource anew.
-func (f *followers) waitForAway(resource schema.GroupResource, away error) Decision {
-	if errors.Is(away, storageversion.ErrNotReady) {
-		f.known.Delete(resource)
-		f.queue.AddAfter(resource, minRetry)
-	}
-	wait := notAgreed("%v. The migration starts when every server can be asked", away)
-	wait.DecideAt = f.env.clock.Now().Add(maxFollowRetry)
-	return wait
 }
 
 // notFollowed returns a decision to wait until all servers have followed the definition for the settle period, or

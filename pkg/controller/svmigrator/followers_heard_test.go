@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -107,11 +108,14 @@ func TestServerThatStandsStill(t *testing.T) {
 		t.Errorf("while nobody knows which servers live, the decision is %+v, and then %+v", d, after)
 	}
 	o.away = storageversion.ErrNotReady
-	stands := f.check(made(nil), toV2)
+	stands, again := f.check(made(nil), toV2), f.check(made(nil), toV2)
+	if stands.Verdict != Wait || !strings.Contains(stands.Message, "for the settle period") || stands != again {
+		t.Errorf("while a server stands still the decision is %+v, and then %+v", stands, again)
+	}
 	o.away = nil
 	ask()
-	if goesOn := f.check(made(nil), toV2); stands.Verdict != Wait || goesOn.Verdict != Wait {
-		t.Errorf("while a server stands still the decision is %+v, and when it goes on %+v", stands, goesOn)
+	if d := f.check(made(nil), toV2); d.Verdict != Wait {
+		t.Errorf("when the server goes on, the decision is %+v", d)
 	}
 	o.clock.Step(2 * time.Minute)
 	if d := f.check(made(nil), toV2); d.Verdict != Go {

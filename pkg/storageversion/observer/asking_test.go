@@ -123,6 +123,14 @@ func TestServerThatStopsBehindASharedAddress(t *testing.T) {
 	c.stop()
 }
 
+// saysMixed wants the problem that requests on one connection reach several servers.
+func (c *cluster) saysMixed() error {
+	if p := c.Observe(deployments).Problem; p == nil || !strings.Contains(p.Message, errMixed.Error()) {
+		return fmt.Errorf("the problem is %+v", p)
+	}
+	return nil
+}
+
 // TestBalancerThatSpreadsRequests has requests on one connection reach two servers, which are met behind one address.
 // No answer shows which of them gave it, neither in a look nor when somebody asks each of them.
 func TestBalancerThatSpreadsRequests(t *testing.T) {
@@ -131,12 +139,7 @@ func TestBalancerThatSpreadsRequests(t *testing.T) {
 	spread := c.behindOne()
 	spread(true)
 	c.run(t)
-	c.until(t, func() error {
-		if p := c.Observe(deployments).Problem; p == nil || !strings.Contains(p.Message, errMixed.Error()) {
-			return fmt.Errorf("the problem is %+v", p)
-		}
-		return nil
-	})
+	c.until(t, c.saysMixed)
 	spread(false)
 	c.until(t, c.encodings(1))
 	c.clock.Step(goneAfter)
@@ -151,6 +154,26 @@ func TestBalancerThatSpreadsRequests(t *testing.T) {
 		t.Errorf("the error is %v, want %v", err, errMixed)
 	}
 	c.stop()
+}
+
+// TestMeetingThatSucceeds comes after some that failed. The next one that fails is repeated as soon as the first was.
+func TestMeetingThatSucceeds(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2)
+	spread := c.behindOne()
+	spread(true)
+	c.run(t)
+	c.clock.Step(goneAfter)
+	if err := c.CheckCanAskEach(); err == nil || !strings.Contains(err.Error(), "Delete the Leases") {
+		t.Errorf("the error is %v", err)
+	}
+	c.until(t, c.saysMixed)
+	spread(false)
+	c.until(t, c.encodings(1))
+	c.stop()
+	if c.poller.meetingDelays != meetingBackoff {
+		t.Errorf("the next meeting that fails is repeated after %v", c.poller.meetingDelays.Duration)
+	}
 }
 
 // TestBalancerThatIsDown asks servers behind an address at which nobody answers any more.

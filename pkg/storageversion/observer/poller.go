@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -142,8 +143,11 @@ func (p *discoveryPoller) takeLook(ctx context.Context, upToDate bool) {
 	}
 	p.logProblems(ctx, look)
 	p.last = look
-	if look.WhyUnmet != "" && !p.clock.Now().Before(p.meetFrom) {
-		p.meetFrom = p.clock.Now().Add(p.meetingDelays.Step())
+	switch now := p.clock.Now(); {
+	case look.WhyUnmet == "":
+		p.meetingDelays = meetingBackoff
+	case !now.Before(p.meetFrom):
+		p.meetFrom = now.Add(p.meetingDelays.Step())
 	}
 	p.update(func(now time.Time) storageversion.Changes {
 		p.synced, p.allMet = true, look.Shared && look.WhyUnmet == ""
@@ -227,7 +231,9 @@ func (p *discoveryPoller) checkCanAsk(addresses []string) error {
 		}
 	}
 	if shares, _ := look.SharesAddresses(addresses); shares {
-		return fmt.Errorf("%d API servers live, and the manager cannot ask each of them", len(look.Living))
+		return fmt.Errorf("%d API servers have a living identity Lease, and the manager cannot ask each of them at %s. "+
+			"Delete the Leases in kube-system of API servers that are gone for good", len(look.Living),
+			strings.Join(addresses, ", "))
 	}
 	if missing := look.Missing(addresses); len(missing) > 0 {
 		return fmt.Errorf("the API server %s %w %s, and may still write. If it is gone, this ends %s after it has renewed "+
