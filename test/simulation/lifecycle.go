@@ -304,8 +304,9 @@ func (c *cluster) noteUnwatched() {
 		return c.leases[one.identity] != nil && c.leases[one.identity].incarnation == one.incarnation
 	}
 	for _, s := range c.servers {
-		from := s.source
-		from.unseen = from.unseen || s.leaves && !from.due && from.identity != "" && !holds(s)
+		if from := s.source; s.leaves && !from.due && from.identity != "" && !holds(s) {
+			c.w.store.silence(from)
+		}
 	}
 	c.w.store.forgive(func(s *source) bool {
 		if s.due || s.identity == "" {

@@ -37,8 +37,8 @@ type source struct {
 	grace time.Duration
 	// due says that the grace is over. It never comes back.
 	due bool
-	// unseen says that it left before anybody had to know of it, so it never becomes due.
-	unseen bool
+	// silent says that it left before anybody had to know of it, and writes no more.
+	silent bool
 }
 
 // latency of watches and writes, when nothing is in their way.
@@ -46,7 +46,7 @@ const latency = 5 * time.Second
 
 // isDue says whether states must tell of the source by now.
 func (s *source) isDue(w *world) bool {
-	if !s.due && !s.unseen {
+	if !s.due {
 		limit := w.now.Add(-s.grace)
 		awake := w.feeds.awakeSince
 		s.due = !s.began.After(limit) && !awake.IsZero() && !awake.After(limit)

@@ -74,7 +74,7 @@ func (s *store) clear(resource schema.GroupResource) { s.objects[position(resour
 
 // write stores an object, a new one if there is none at that position.
 func (s *store) write(resource schema.GroupResource, position int, encoding string, from *source) {
-	if encoding == "" {
+	if encoding == "" || from.silent {
 		return
 	}
 	s.changed = true
@@ -92,7 +92,7 @@ func (s *store) write(resource schema.GroupResource, position int, encoding stri
 // fly begins a write that lands later.
 func (s *store) fly(resource schema.GroupResource, position int, encoding string, from *source,
 	duration time.Duration, mayLand func() bool) {
-	if encoding == "" {
+	if encoding == "" || from.silent {
 		return
 	}
 	one := &flight{resource: resource, encoding: encoding, source: from, mayLand: mayLand}
@@ -156,6 +156,12 @@ func (s *store) forgive(whose func(*source) bool) {
 		storage := position(storageOf(resource))
 		s.objects[storage] = slices.DeleteFunc(s.objects[storage], forgiven)
 	}
+}
+
+// silence has a source write no more, not even what is on its way.
+func (s *store) silence(from *source) {
+	from.silent = true
+	s.flying = slices.DeleteFunc(s.flying, func(one *flight) bool { return one.source == from })
 }
 
 // rewrite makes an object that of another source, if there is one.
