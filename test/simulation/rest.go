@@ -31,6 +31,8 @@ import (
 const (
 	writesAnHour    = 3
 	decisionsAnHour = 40
+	// atRest is how long a manager has led, at least, when it counts as having decided about everything.
+	atRest = 5 * time.Minute
 )
 
 // comeToRest ends all disturbances, waits, and finds out whether everything is migrated and nothing goes on anymore.
@@ -41,11 +43,12 @@ func (w *world) comeToRest() {
 	w.quiet = true
 	w.settleServers()
 	for range 20 {
-		w.pass(5 * time.Minute)
-		if w.failure != nil || len(w.unmigrated()) == 0 {
+		w.pass(atRest)
+		if awake := w.feeds.awakeSince; w.failure != nil ||
+			!awake.IsZero() && w.now.Sub(awake) >= atRest && len(w.unmigrated()) == 0 {
 			break
 		}
-		if w.now.Sub(beginning)%(30*time.Minute) < 5*time.Minute {
+		if w.now.Sub(beginning)%(30*time.Minute) < atRest {
 			for _, resource := range everything {
 				w.retry(resource)
 			}
