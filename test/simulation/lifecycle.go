@@ -66,7 +66,7 @@ func (c *cluster) start(identity string, release int, publishes bool) {
 // stop ends a process in good order: the Lease goes first, what was begun is finished.
 func (c *cluster) stop(identity string) {
 	s := c.of(identity)
-	if s == nil || !s.accepts || !c.mayLeave(identity) || c.isBackUnseen(s) {
+	if s == nil || !s.accepts || !c.mayLeave(identity) || c.isBackUnseen(s) || c.isStoodInFor(s.incarnation) {
 		return
 	}
 	c.w.log("%s stops", s.incarnation)
@@ -94,7 +94,7 @@ func (c *cluster) stop(identity string) {
 // kill ends a process at once. Its Lease stays, and its address does for a while.
 func (c *cluster) kill(identity string) {
 	s := c.of(identity)
-	if s == nil {
+	if s == nil || c.isStoodInFor(s.incarnation) {
 		return
 	}
 	c.w.log("%s is killed", s.incarnation)
@@ -258,6 +258,14 @@ func (c *cluster) mayLeave(identity string) bool {
 	default:
 		return m != nil && m.observer.listed && !m.observer.lastHeld[identity].IsZero()
 	}
+}
+
+// isStoodInFor is another limit: where Leases name no addresses, a server that left before a manager began may answer
+// in the place of a process that has no address yet. Until the manager has met that one, it does not leave, and nobody
+// has to know what it writes.
+func (c *cluster) isStoodInFor(incarnation string) bool {
+	m := c.w.manager
+	return m != nil && c.addressing == own && m.observer.stoodIn && !m.observer.met[incarnation]
 }
 
 // loseLease lets somebody delete the Lease of a server that runs. The server puts it back.

@@ -72,6 +72,9 @@ type observer struct {
 	known map[*source]bool
 	// heardOf are the processes that were heard of.
 	heardOf map[string]bool
+	// met are the processes that answered. stoodIn says that one did which had left before anybody heard of it.
+	met     map[string]bool
+	stoodIn bool
 	// lastHeld is when each server held a Lease last, if that was not long before the latest news.
 	lastHeld map[string]time.Time
 	// lostAt is when a process was found to have lost its Lease, or Leases were listed first.
@@ -83,7 +86,7 @@ type observer struct {
 func newObserver(m *manager) *observer {
 	return &observer{
 		m: m, ledger: storageversion.NewLedger(linger), retry: firstRetry,
-		known: map[*source]bool{}, heardOf: map[string]bool{}, held: map[string]*server{},
+		known: map[*source]bool{}, heardOf: map[string]bool{}, met: map[string]bool{}, held: map[string]*server{},
 		lastHeld: map[string]time.Time{},
 	}
 }
@@ -240,7 +243,12 @@ func (o *observer) conclude(look storageversion.Look, from map[string]*server) {
 	}
 	o.heard(o.ledger.SetLook(o.m.now(), look))
 	for _, s := range from {
-		if s != nil && !s.answers {
+		if s == nil {
+			continue
+		}
+		o.met[s.incarnation] = true
+		o.stoodIn = o.stoodIn || s.leaves && !o.heardOf[s.incarnation]
+		if !s.answers {
 			o.disconnected(s)
 		}
 	}

@@ -46,6 +46,9 @@ const latency = 5 * time.Second
 
 // isDue says whether states must tell of the source by now.
 func (s *source) isDue(w *world) bool {
+	if s.identity != "" && w.cluster.isStoodInFor(s.name) {
+		s.began = w.now
+	}
 	if !s.due {
 		limit := w.now.Add(-s.grace)
 		awake := w.feeds.awakeSince
