@@ -87,6 +87,9 @@ func (w *world) settleServers() {
 	}
 	c.hidden = map[string]bool{}
 	c.tellAddresses()
+	if slices.ContainsFunc(c.servers, func(s *server) bool { return c.isStoodInFor(s.incarnation) }) {
+		w.pass(atRest) // It can be met now.
+	}
 	c.define(0)
 	release, found := 2, false
 	for i := range identities {

@@ -30,8 +30,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/dynamic"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 	"sigs.k8s.io/svm-controller-manager/pkg/install"
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
@@ -131,6 +133,51 @@ func testLarge(t *testing.T, c *cluster, client dynamic.Interface) {
 
 // testManagedFields rewrites an object whose managedFields name a version that is not served any more. By default the
 // fence leaves these alone. With the component for it, the manager may clean them, and change nothing else.
+// testUnservedVersions has objects of earlier releases, with managed fields of a beta version that nobody serves any
+// more. The API server drops that entry of a built-in resource in every update.
+func testUnservedVersions(t *testing.T, c *cluster, client dynamic.Interface, builtIn []target) {
+	const entry = `{"manager":%q,"operation":"Update","apiVersion":%q,"time":"2020-01-01T00:00:00Z",` +
+		`"fieldsType":"FieldsV1","fieldsV1":{"f:description":{}}}`
+	old := func(key, version, kind, metadata string) target {
+		parsed, err := schema.ParseGroupVersion(version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"value":5,"metadata":{"name":"old",%s"creationTimestamp":`+
+			`"2020-01-01T00:00:00Z","uid":%q,"managedFields":[%s,%s]}}`, version, kind, metadata, string(uuid.NewUUID()),
+			fmt.Sprintf(entry, "old", parsed.Group+"/v1beta1"), fmt.Sprintf(entry, "new", version))
+		if _, err := c.Etcd().Client().Put(t.Context(), key, raw); err != nil {
+			t.Fatal(err)
+		}
+		o := target{version: parsed.Version, object: decode(t, strings.NewReader(raw))[0]}
+		o.GroupResource = parsed.WithResource(strings.ToLower(kind) + "es").GroupResource()
+		return o
+	}
+	class := old("/registry/priorityclasses/old", "scheduling.k8s.io/v1", "PriorityClass", "")
+	mustDeny(t, "the loss of all managed fields", class.patch(t, client, metadataChanges[managedFields]))
+	class.rewrite(t, client, "")
+	live, err := class.client(client).Get(t.Context(), "old", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if entries := live.GetManagedFields(); len(entries) != 1 || entries[0].Manager != "new" {
+		t.Errorf("the managed fields are %v", entries)
+	}
+
+	widget := old("/registry/example.com/widgets/default/old", "example.com/v2", "Widget", `"namespace":"default",`)
+	widget.GroupResource = widgets
+	widget.rewrite(t, client, "")
+	mustDeny(t, "the loss of an entry of a custom resource",
+		widget.patch(t, client, `{"metadata":{"managedFields":[`+fmt.Sprintf(entry, "new", "example.com/v2")+`]}}`))
+
+	policy := c.kubectl(t, "", "get", "validatingadmissionpolicies", fence.Policy, "-o", "yaml")
+	for _, o := range builtIn {
+		if o.Group != widgets.Group && !strings.Contains(policy, fmt.Sprintf("'%s'", o.Group)) {
+			t.Errorf("the fence does not know that %s is built in", o.GroupResource)
+		}
+	}
+}
+
 func testManagedFields(t *testing.T, c *cluster, client dynamic.Interface) {
 	admin := c.Dynamic.Resource(widgets.WithVersion("v1")).Namespace("default")
 	object := &unstructured.Unstructured{Object: map[string]any{
