@@ -136,24 +136,7 @@ func testLarge(t *testing.T, c *cluster, client dynamic.Interface) {
 // testUnservedVersions has objects of earlier releases, with managed fields of a beta version that nobody serves any
 // more. The API server drops that entry of a built-in resource in every update.
 func testUnservedVersions(t *testing.T, c *cluster, client dynamic.Interface, builtIn []target) {
-	const entry = `{"manager":%q,"operation":"Update","apiVersion":%q,"time":"2020-01-01T00:00:00Z",` +
-		`"fieldsType":"FieldsV1","fieldsV1":{"f:description":{}}}`
-	old := func(key, version, kind, metadata string) target {
-		parsed, err := schema.ParseGroupVersion(version)
-		if err != nil {
-			t.Fatal(err)
-		}
-		raw := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"value":5,"metadata":{"name":"old",%s"creationTimestamp":`+
-			`"2020-01-01T00:00:00Z","uid":%q,"managedFields":[%s,%s]}}`, version, kind, metadata, string(uuid.NewUUID()),
-			fmt.Sprintf(entry, "old", parsed.Group+"/v1beta1"), fmt.Sprintf(entry, "new", version))
-		if _, err := c.Etcd().Client().Put(t.Context(), key, raw); err != nil {
-			t.Fatal(err)
-		}
-		o := target{version: parsed.Version, object: decode(t, strings.NewReader(raw))[0]}
-		o.GroupResource = parsed.WithResource(strings.ToLower(kind) + "es").GroupResource()
-		return o
-	}
-	class := old("/registry/priorityclasses/old", "scheduling.k8s.io/v1", "PriorityClass", "")
+	class := c.putOld(t, "/registry/priorityclasses/old", priorityClasses.WithVersion("v1"), "PriorityClass", "")
 	mustDeny(t, "the loss of all managed fields", class.patch(t, client, metadataChanges[managedFields]))
 	class.rewrite(t, client, "")
 	live, err := class.client(client).Get(t.Context(), "old", metav1.GetOptions{})
@@ -164,11 +147,11 @@ func testUnservedVersions(t *testing.T, c *cluster, client dynamic.Interface, bu
 		t.Errorf("the managed fields are %v", entries)
 	}
 
-	widget := old("/registry/example.com/widgets/default/old", "example.com/v2", "Widget", `"namespace":"default",`)
-	widget.GroupResource = widgets
+	widget := c.putOld(t, "/registry/example.com/widgets/default/old", widgets.WithVersion("v2"), "Widget",
+		`"namespace":"default",`)
 	widget.rewrite(t, client, "")
 	mustDeny(t, "the loss of an entry of a custom resource",
-		widget.patch(t, client, `{"metadata":{"managedFields":[`+fmt.Sprintf(entry, "new", "example.com/v2")+`]}}`))
+		widget.patch(t, client, `{"metadata":{"managedFields":[`+fmt.Sprintf(oldEntry, "new", "example.com/v2")+`]}}`))
 
 	policy := c.kubectl(t, "", "get", "validatingadmissionpolicies", fence.Policy, "-o", "yaml")
 	for _, o := range builtIn {
@@ -176,6 +159,29 @@ func testUnservedVersions(t *testing.T, c *cluster, client dynamic.Interface, bu
 			t.Errorf("the fence does not know that %s is built in", o.GroupResource)
 		}
 	}
+}
+
+var priorityClasses = schema.GroupResource{Group: "scheduling.k8s.io", Resource: "priorityclasses"}
+
+// oldEntry is an entry of managed fields, without its manager and its version.
+const oldEntry = `{"manager":%q,"operation":"Update","apiVersion":%q,"time":"2020-01-01T00:00:00Z",` +
+	`"fieldsType":"FieldsV1","fieldsV1":{"f:description":{}}}`
+
+// putOld stores an object as an API server may have done years ago: a client has written it at the version v1beta1.
+func (c *cluster) putOld(
+	t *testing.T, key string, resource schema.GroupVersionResource, kind, metadata string,
+) target {
+	t.Helper()
+	version := resource.GroupVersion().String()
+	raw := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"value":5,"metadata":{"name":"old",%s"creationTimestamp":`+
+		`"2020-01-01T00:00:00Z","uid":%q,"managedFields":[%s,%s]}}`, version, kind, metadata, string(uuid.NewUUID()),
+		fmt.Sprintf(oldEntry, "old", resource.Group+"/v1beta1"), fmt.Sprintf(oldEntry, "new", version))
+	if _, err := c.Etcd().Client().Put(t.Context(), key, raw); err != nil {
+		t.Fatal(err)
+	}
+	o := target{version: resource.Version, object: decode(t, strings.NewReader(raw))[0]}
+	o.GroupResource = resource.GroupResource()
+	return o
 }
 
 func testManagedFields(t *testing.T, c *cluster, client dynamic.Interface) {

@@ -207,7 +207,8 @@ func versionOf(documents []*metav1.APIResourceList, of schema.GroupResource) str
 // mustStay reports whether the fence refuses the loss of an entry of managed fields. Entries of another alpha or beta
 // version may go.
 func (o target) mustStay(entry metav1.ManagedFieldsEntry) bool {
-	return entry.APIVersion == o.WithVersion(o.version).GroupVersion().String() || !prerelease.MatchString(entry.APIVersion)
+	requested := o.WithVersion(o.version).GroupVersion().String()
+	return entry.APIVersion == requested || !prerelease.MatchString(entry.APIVersion)
 }
 
 func (o target) client(client dynamic.Interface) dynamic.ResourceInterface {

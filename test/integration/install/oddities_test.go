@@ -67,6 +67,12 @@ func testChangedByServer(t *testing.T, c *cluster) {
 		}
 		c.mustSucceed(t, "configmaps")
 	})
+	t.Run("managed fields of a version that is gone", func(t *testing.T) {
+		c.putOld(t, "/registry/priorityclasses/old", priorityClasses.WithVersion("v1"), "PriorityClass", "")
+		if m := c.migrate(t, priorityClasses); trueCondition(m, v1alpha1.MigrationSucceeded) == nil {
+			t.Errorf("the migration ended with %+v, denied %+v", m.Status.Conditions, m.Status.DeniedObjects)
+		}
+	})
 }
 
 // mustSucceed wants a migration of a resource of the core group to succeed, and to change no object.
