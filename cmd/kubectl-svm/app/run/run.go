@@ -44,10 +44,13 @@ const (
 	long = `Rewrite all objects of resources in the version that the API servers write now, from this terminal and as the
 user of the kubeconfig. It needs no manager and no definitions in the cluster.
 
-The command runs the migrator of svm-controller-manager, with the same guarantees. So this machine must reach each API
-server at its own address, as listed in the EndpointSlices of default/kubernetes: run the command on a control plane
-node or in a Pod. It starts when all servers have written one version for --settle-period. It succeeds only if they
-write that version until the end; then it prunes status.storedVersions of a CustomResourceDefinition.
+The command runs the migrator of svm-controller-manager, with the same checks. But the fence does not hold it, so a rule
+may change objects: try --dry-run first.
+
+This machine must reach each API server at its own address, as listed in the EndpointSlices of default/kubernetes: run
+the command on a control plane node or in a Pod. It starts when all servers have written one version for
+--settle-period. If the managers of the cluster have a longer --settle-period, give that one. The command succeeds only
+if the servers write that version until the end; then it prunes status.storedVersions of a CustomResourceDefinition.
 
 If you ask for all resources or for a group, and the API server cannot list all of these, for example because an
 aggregated API server does not answer, the command does nothing. --allow-incomplete leaves these resources out.
