@@ -39,9 +39,9 @@ migrations have ended.`
 	example = `  # Allow everything that the cluster serves
   kubectl svm rbac | kubectl apply -f -
 
-  # Migrate admission objects as well, and take the permission back
+  # Migrate admission objects as well, and take the permission back, also if the migration has failed
   kubectl svm rbac --admission | kubectl apply -f -
-  kubectl svm migrate '*.admissionregistration.k8s.io' --wait
+  kubectl svm migrate '*.admissionregistration.k8s.io' --wait --timeout=1h
   kubectl svm rbac --admission | kubectl delete -f -`
 )
 
