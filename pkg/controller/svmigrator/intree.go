@@ -77,7 +77,7 @@ func (e *environment) listInTree(ctx context.Context) (*storagemigrationv1.Stora
 		return list, err
 	}
 	path := "/apis/" + inTreeGroup + "/" + versions[0] + "/storageversionmigrations"
-	return list, e.documents.Decode(ctx, path, runtime.ContentTypeJSON, "StorageVersionMigrationList", list)
+	return list, e.documents.Decode(ctx, path, nil, runtime.ContentTypeJSON, "StorageVersionMigrationList", list)
 }
 
 // checkInTree returns an error while kube-controller-manager migrates the resource.

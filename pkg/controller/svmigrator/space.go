@@ -19,7 +19,6 @@ package svmigrator
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"sync"
 	"time"
@@ -309,19 +308,12 @@ func (s *space) tryResume(ctx context.Context) {
 // checkCompacted reports whether etcd was compacted since the pause began. The first call notes the revision that etcd
 // has. After a compaction a list at that revision fails, because the revision has expired.
 func (s *space) checkCompacted(ctx context.Context, p *spacePause) bool {
-	request := s.env.documents.Client.Get().AbsPath(definitionsPath).Param("fieldSelector", oneDefinition).
-		SetHeader("Accept", runtime.ContentTypeJSON+documents.AsMetadataList).
-		Timeout(readTimeout).MaxRetries(0)
+	list, query := &metav1.PartialObjectMetadataList{}, map[string]string{"fieldSelector": oneDefinition}
 	if p.revision != "" {
-		request.Param("resourceVersion", p.revision).
-			Param("resourceVersionMatch", string(metav1.ResourceVersionMatchExact))
+		query["resourceVersion"], query["resourceVersionMatch"] = p.revision, string(metav1.ResourceVersionMatchExact)
 	}
-	list, result := &metav1.PartialObjectMetadataList{}, request.Do(ctx)
-	err := result.Error()
-	if err == nil {
-		body, _ := result.Raw()
-		err = json.Unmarshal(body, list)
-	}
+	err := s.env.documents.Decode(ctx, definitionsPath, query, runtime.ContentTypeJSON+documents.AsMetadataList,
+		"PartialObjectMetadataList", list)
 	expired := apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
 	switch {
 	case err != nil && !expired:

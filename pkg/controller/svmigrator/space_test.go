@@ -298,7 +298,7 @@ func TestCompactionByOthers(t *testing.T) {
 			w.WriteHeader(http.StatusGone)
 			_, _ = fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`)
 		default:
-			_, _ = fmt.Fprint(w, `{"metadata":{"resourceVersion":"7"}}`)
+			_, _ = fmt.Fprint(w, `{"kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"7"}}`)
 		}
 	}))
 	t.Cleanup(server.Close)

@@ -55,13 +55,13 @@ type Reader struct {
 	Retries int
 }
 
-// Get returns the document at a path. Every error names the path.
-func (r Reader) Get(ctx context.Context, path, accept string) (body []byte, err error) {
-	return r.send(ctx, r.Client.Get(), path, accept)
-}
-
-func (r Reader) send(ctx context.Context, request *rest.Request, path, accept string) (body []byte, err error) {
-	result := request.AbsPath(path).SetHeader("Accept", accept).Timeout(r.Timeout).MaxRetries(r.Retries).Do(ctx)
+// get returns the document at a path. Every error names the path.
+func (r Reader) get(ctx context.Context, path string, query map[string]string, accept string) (body []byte, err error) {
+	request := r.Client.Get().AbsPath(path).SetHeader("Accept", accept).Timeout(r.Timeout).MaxRetries(r.Retries)
+	for name, value := range query {
+		request.Param(name, value)
+	}
+	result := request.Do(ctx)
 	// The error of Raw does not have the words of the API server, the one of Error has.
 	if err = result.Error(); err == nil {
 		body, err = result.Raw()
@@ -72,18 +72,13 @@ func (r Reader) send(ctx context.Context, request *rest.Request, path, accept st
 	return body, nil
 }
 
-// Decode gets the document at a path and decodes it. It returns an error if the document is of another kind.
+// Decode gets the document at a path, with the parameters of the query, and decodes it. It returns an error if the
+// document is of another kind.
 func (r Reader) Decode(
-	ctx context.Context, path, accept, kind string, into interface{ GetObjectKind() schema.ObjectKind },
-) error {
-	return r.decode(ctx, r.Client.Get(), path, accept, kind, into)
-}
-
-func (r Reader) decode(
-	ctx context.Context, request *rest.Request, path, accept, kind string,
+	ctx context.Context, path string, query map[string]string, accept, kind string,
 	into interface{ GetObjectKind() schema.ObjectKind },
 ) error {
-	body, err := r.send(ctx, request, path, accept)
+	body, err := r.get(ctx, path, query, accept)
 	if err != nil {
 		return err
 	}
@@ -98,7 +93,7 @@ func (r Reader) decode(
 
 // ServerVersion returns the Kubernetes version of the server.
 func (r Reader) ServerVersion(ctx context.Context) (string, error) {
-	body, err := r.Get(ctx, "/version", runtime.ContentTypeJSON)
+	body, err := r.get(ctx, "/version", nil, runtime.ContentTypeJSON)
 	if err != nil {
 		return "", err
 	}
@@ -237,8 +232,8 @@ func (r Reader) Definition(ctx context.Context, resource schema.GroupResource) (
 func (r Reader) HeardDefinition(
 	ctx context.Context, resource schema.GroupResource,
 ) (*metav1.PartialObjectMetadata, error) {
-	heard, request := &metav1.PartialObjectMetadata{}, r.Client.Get().Param("resourceVersion", "0")
-	return heard, r.decode(ctx, request, DefinitionPath(resource), runtime.ContentTypeJSON+AsMetadata,
+	heard, query := &metav1.PartialObjectMetadata{}, map[string]string{"resourceVersion": "0"}
+	return heard, r.Decode(ctx, DefinitionPath(resource), query, runtime.ContentTypeJSON+AsMetadata,
 		"PartialObjectMetadata", heard)
 }
 
@@ -249,7 +244,7 @@ func DefinitionPath(resource schema.GroupResource) string {
 
 // decodeJSON asks for plain JSON. Otherwise the API server answers with aggregated discovery, which has no hashes.
 func (r Reader) decodeJSON(ctx context.Context, path, kind string, into runtime.Object) error {
-	return r.Decode(ctx, path, runtime.ContentTypeJSON, kind, into)
+	return r.Decode(ctx, path, nil, runtime.ContentTypeJSON, kind, into)
 }
 
 // IsNotServed reports whether err is the answer of an API server that it does not serve what it was asked for. A proxy

@@ -192,7 +192,7 @@ func builtInVersions(
 			}
 		}
 		// A server that does not know the profile ignores it.
-		if err := from.Decode(ctx, path, discovery.AcceptV2NoPeer, "APIGroupDiscoveryList", &list); err != nil {
+		if err := from.Decode(ctx, path, nil, discovery.AcceptV2NoPeer, "APIGroupDiscoveryList", &list); err != nil {
 			return nil, err
 		}
 		for _, group := range list.Items {
