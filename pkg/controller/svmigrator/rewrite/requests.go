@@ -17,6 +17,7 @@ limitations under the License.
 package rewrite
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -75,9 +76,10 @@ func newObjectsClient(config *rest.Config) (rest.Interface, error) {
 	return client, nil
 }
 
-// resourceRequest completes a request about the resource with the path, the Accept header and the timeout.
-func (r *rewriter) resourceRequest(request *rest.Request, accept string, timeout time.Duration) *rest.Request {
-	return request.AbsPath(documents.Path(r.resource.GroupVersion())).Resource(r.resource.Resource).
+// resourceRequest completes a request about the resource at a version with the path, the Accept header and the timeout.
+func (r *rewriter) resourceRequest(request *rest.Request, version, accept string, timeout time.Duration) *rest.Request {
+	at := schema.GroupVersion{Group: r.resource.Group, Version: version}
+	return request.AbsPath(documents.Path(at)).Resource(r.resource.Resource).
 		SetHeader("Accept", accept).MaxRetries(0).Timeout(timeout)
 }
 
@@ -85,7 +87,8 @@ func (r *rewriter) resourceRequest(request *rest.Request, accept string, timeout
 func (r *rewriter) list(
 	ctx context.Context, token string, limit int64,
 ) (list *metav1.PartialObjectMetadataList, length int, err error) {
-	request := r.resourceRequest(r.client.Get(), acceptList, listTimeout).Param("limit", strconv.FormatInt(limit, 10))
+	request := r.resourceRequest(r.client.Get(), r.resource.Version, acceptList, listTimeout).
+		Param("limit", strconv.FormatInt(limit, 10))
 	if token != "" {
 		request.Param("continue", token)
 	}
@@ -112,11 +115,11 @@ func answerOf[T runtime.Object](result rest.Result) (answer T, err error) {
 	return answer, nil
 }
 
-// objectRequest completes a request about a single object.
+// objectRequest completes a request about a single object at a version.
 func (r *rewriter) objectRequest(
-	object *sweep.Object, request *rest.Request, accept string, timeout time.Duration,
+	object *sweep.Object, request *rest.Request, version, accept string, timeout time.Duration,
 ) *rest.Request {
-	return r.resourceRequest(request, accept, timeout).
+	return r.resourceRequest(request, version, accept, timeout).
 		NamespaceIfScoped(object.Namespace, object.Namespace != "").Name(object.Name)
 }
 
@@ -124,13 +127,7 @@ func (r *rewriter) objectRequest(
 func (r *rewriter) getAt(
 	ctx context.Context, object *sweep.Object, version string,
 ) (*unstructured.Unstructured, error) {
-	request := r.objectRequest(object, r.client.Get(), acceptWhole, readTimeout)
-	return decode(request.AbsPath(r.path(version)).Do(ctx))
-}
-
-// path is that of the resource's group at a version.
-func (r *rewriter) path(version string) string {
-	return documents.Path(schema.GroupVersion{Group: r.resource.Group, Version: version})
+	return decode(r.objectRequest(object, r.client.Get(), version, acceptWhole, readTimeout).Do(ctx))
 }
 
 // patchedMetadata is what a rewrite sends. The UID and the resource version are its precondition.
@@ -145,12 +142,10 @@ type patchedMetadata struct {
 func (r *rewriter) patchRequest(object *sweep.Object, way patchWay, accept string) *rest.Request {
 	fields := patchedMetadata{object.UID, object.ResourceVersion, object.Extra.(*original).cleaned}
 	body, _ := json.Marshal(map[string]any{"metadata": fields}) // Metadata can be encoded, because they were decoded.
-	request := r.objectRequest(object, r.client.Patch(way.patch), accept, PatchTimeout)
+	version := cmp.Or(way.version, r.resource.Version)
+	request := r.objectRequest(object, r.client.Patch(way.patch), version, accept, PatchTimeout)
 	if way.subresource != "" {
 		request.SubResource(way.subresource)
-	}
-	if way.version != "" {
-		request.AbsPath(r.path(way.version))
 	}
 	return request.
 		Param("fieldManager", controller.MigratorFieldManager).
