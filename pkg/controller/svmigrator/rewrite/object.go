@@ -139,10 +139,6 @@ func (r *rewriter) tryRewrite(ctx context.Context, object *sweep.Object, fenced 
 // failed returns the result for an object whose write, or the dry run before it, has failed.
 func (r *rewriter) failed(ctx context.Context, object *sweep.Object, err error) tryResult {
 	a := tryResult{object: object}
-	if ctx.Err() != nil {
-		a.failure.kind = interrupted
-		return a
-	}
 	a.failure = r.classify(ctx, object, err)
 	switch c := consequences[a.failure.kind]; {
 	case a.failure.kind == changesObject:
@@ -215,10 +211,14 @@ func (r *rewriter) wouldChange(object *sweep.Object, what string) tryResult {
 	return a
 }
 
-// classify is Classify for a request about an object. In two cases the object itself may be the reason of the failure,
-// because something on the way to the API server may refuse its requests: no API server was reached, or one said that
-// it does not serve the resource. This counts after several tries, and only if the API server does list the resource.
+// classify is Classify for a request about an object. A request that fails after the end of ctx was interrupted. In two
+// cases the object itself may be the reason of the failure, because something on the way to the API server may refuse
+// its requests: no API server was reached, or one said that it does not serve the resource. This counts after several
+// tries, and only if the API server does list the resource.
 func (r *rewriter) classify(ctx context.Context, object *sweep.Object, err error) Failure {
+	if ctx.Err() != nil {
+		return Failure{kind: interrupted}
+	}
 	f := Classify(err, object.Name)
 	gone := f.kind == resourceGone && !documents.IsPageNotFound(err) // The page is about a version, maybe another one.
 	if (f.kind == unreachable || gone) && object.Tries >= blamelessTries {
@@ -265,8 +265,6 @@ func (r *rewriter) read(ctx context.Context, object *sweep.Object) (*metav1.Part
 	request := r.objectRequest(object, r.client.Get(), r.resource.Version, acceptObject, readTimeout)
 	live, err := answerOf[*metav1.PartialObjectMetadata](request.Do(ctx))
 	switch {
-	case err != nil && ctx.Err() != nil:
-		a.failure.kind = interrupted
 	case err != nil:
 		if a.failure = r.classify(ctx, object, err); a.failure.kind == objectGone {
 			a.outcome = sweep.Gone
