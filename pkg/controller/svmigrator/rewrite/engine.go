@@ -177,10 +177,8 @@ func (e *Engine) secondSweep(ctx context.Context, lane *pacer.Lane, task *Task, 
 	w := e.newRewriter(resource, position.Baseline)
 	w.deniedBefore = true
 	if resource.MayUseStatus {
-		w.ways = []patchWay{statusWay}
-		if w.addsDefaults() {
-			w.ways = []patchWay{mergeWay} // The status was tried first. Each object gets a dry run.
-		}
+		// The way that comes last: the status, or the resource if the status comes first. Then each object gets a dry run.
+		w.ways = w.ways[len(w.ways)-1:]
 	}
 	named := denied <= int64(len(position.Denied))
 	if task.second == nil {
