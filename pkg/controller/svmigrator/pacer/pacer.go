@@ -64,7 +64,8 @@ type Result struct {
 	// Revision is the revision of etcd at which the object was written. It is zero if nothing was written, or if the
 	// revision is not known.
 	Revision int64
-	// RetryAfter is how long the server asked to wait. It is zero if it did not ask.
+	// RetryAfter is how long the server asked to wait. It is zero if it did not ask. It counts only if the signal is
+	// Overloaded.
 	RetryAfter time.Duration
 }
 

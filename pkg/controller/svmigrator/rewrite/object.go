@@ -76,11 +76,10 @@ type tryResult struct {
 
 // paceResult returns what the result shows the pacer.
 func (a tryResult) paceResult() pacer.Result {
-	r := pacer.Result{Latency: a.latency, Revision: a.revision, Signal: consequences[a.failure.kind].signal}
-	if r.Signal == pacer.Overloaded {
-		r.RetryAfter = a.failure.retryAfter
+	return pacer.Result{
+		Signal: consequences[a.failure.kind].signal, Latency: a.latency, Revision: a.revision,
+		RetryAfter: a.failure.retryAfter,
 	}
-	return r
 }
 
 // rewrite writes an object as it was listed. Of an object that was denied earlier only the name and the UID are known.
