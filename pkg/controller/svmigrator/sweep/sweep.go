@@ -65,8 +65,6 @@ type Chunk struct {
 	Remaining *int64
 	// Versions counts the objects whose managedFields name a version.
 	Versions map[string]int64
-
-	skipped int64
 }
 
 // Position is the point from which an interrupted sweep can be resumed.
@@ -98,17 +96,17 @@ type Sweep struct {
 	// current is the chunk that is being rewritten. It is empty before the first list and after the last chunk.
 	current chunk
 	// ahead is the chunk after the current one, if it has been listed.
-	ahead   *Chunk
+	ahead   *chunk
 	listing bool
 	// token is the continue token of the next list. listedAll means that no list is left.
 	token     string
 	listedAll bool
 }
 
-// chunk is a chunk that is being rewritten.
+// chunk is a chunk that was listed, with what is left of it. The zero value is none.
 type chunk struct {
-	Chunk
-	started  bool
+	Chunk    // without Objects
+	listed   bool
 	fresh    []*Object // not tried yet
 	waiting  []retry   // to be tried again, sorted by time
 	inFlight int
@@ -148,18 +146,17 @@ func (s *Sweep) List() (token string, wanted bool) {
 func (s *Sweep) Listed(c Chunk) (skipped []*Object) {
 	s.listing = false
 	s.position.Baseline = cmp.Or(s.position.Baseline, c.ResourceVersion)
-	listed := c.Objects
-	c.Objects = nil
-	for _, object := range listed {
+	s.ahead = &chunk{Chunk: c, listed: true}
+	s.ahead.Objects = nil
+	for _, object := range c.Objects {
 		if !object.NeedsCleaning && s.newer(object.ResourceVersion, s.position.Baseline) {
 			skipped = append(skipped, object)
 		} else {
-			c.Objects = append(c.Objects, object)
+			s.ahead.fresh = append(s.ahead.fresh, object)
 		}
 	}
-	c.skipped = int64(len(skipped))
+	s.ahead.counts[WrittenByOthers] = int64(len(skipped))
 	s.token, s.listedAll = c.Next, c.Next == ""
-	s.ahead = &c
 	s.startChunk()
 	return skipped
 }
@@ -173,7 +170,7 @@ func (s *Sweep) ListFailed() { s.listing = false }
 func (s *Sweep) ListExpired(token string) {
 	s.listing = false
 	s.token = token
-	if s.current.started { // The position after the current chunk must not keep the expired token.
+	if s.current.listed { // The position after the current chunk must not keep the expired token.
 		s.current.Next = token
 	} else {
 		s.position.Token = token
@@ -188,11 +185,9 @@ func (s *Sweep) Restart() {
 
 // startChunk makes the chunk that was listed ahead the current one, unless there is a current one.
 func (s *Sweep) startChunk() {
-	if s.current.started || s.ahead == nil {
-		return
+	if !s.current.listed && s.ahead != nil {
+		s.current, s.ahead = *s.ahead, nil
 	}
-	s.current, s.ahead = chunk{Chunk: *s.ahead, started: true, fresh: s.ahead.Objects}, nil
-	s.current.Objects, s.current.counts[WrittenByOthers] = nil, s.current.skipped
 }
 
 // Next returns the object to rewrite next, or nil if there is none at this time. An object that may itself be the
@@ -294,7 +289,7 @@ func (s *Sweep) AcceptedInChunk() int64 {
 // next chunk starts.
 func (s *Sweep) ChunkDone() (Position, bool) {
 	c := &s.current
-	if !c.started || s.UnfinishedInChunk() > 0 {
+	if !c.listed || s.UnfinishedInChunk() > 0 {
 		return Position{}, false
 	}
 	p := s.Progress()
