@@ -20,8 +20,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/sets"
-
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
@@ -29,21 +27,19 @@ import (
 
 // commonDenials are the objects that were denied for one reason that may concern all objects of the resource.
 type commonDenials struct {
-	objects    int
-	namespaces sets.Set[string]
-	last       Failure
+	objects           int
+	namespace         string // that of the last one
+	severalNamespaces bool
+	last              Failure
 }
 
 // add adds an object, and reports whether there are enough denials to expect the same for all objects. If rewrites
 // would change the objects, these must be of several namespaces, or of none: a webhook or policy may be for one
 // namespace only. A missing permission concerns all namespaces.
 func (d *commonDenials) add(a tryResult) (enough bool) {
-	d.objects, d.last = d.objects+1, a.failure
-	if d.namespaces == nil {
-		d.namespaces = sets.Set[string]{}
-	}
-	d.namespaces.Insert(a.object.Namespace)
-	all := !a.failure.deniedForChange || a.object.Namespace == "" || len(d.namespaces) > 1
+	d.severalNamespaces = d.severalNamespaces || d.objects > 0 && a.object.Namespace != d.namespace
+	d.objects, d.namespace, d.last = d.objects+1, a.object.Namespace, a.failure
+	all := !a.failure.deniedForChange || a.object.Namespace == "" || d.severalNamespaces
 	return d.objects >= commonDenialsAtLeast && all
 }
 
