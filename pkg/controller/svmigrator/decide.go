@@ -71,6 +71,12 @@ type Decision struct {
 	DecideAt time.Time
 }
 
+// until returns the decision with the time when to decide again if no event comes before.
+func (d Decision) until(at time.Time) Decision {
+	d.DecideAt = at
+	return d
+}
+
 // restarts says what people can do after a migration that failed because the servers changed.
 const restarts = "The trigger replaces a migration that it created. If you created this one, create it again"
 
@@ -97,8 +103,7 @@ func Decide(in Input) Decision {
 	switch target := m.EpochTarget(); {
 	case deleted: // Somebody may have created it again, together with the migration.
 		d = waitDecision(migrationv1alpha1.MigrationReasonResourceNotServed,
-			"the CustomResourceDefinition of %s was deleted", resource)
-		d.DecideAt = waitsUntil
+			"the CustomResourceDefinition of %s was deleted", resource).until(waitsUntil)
 	case target != nil:
 		d = in.decideBound(target)
 	default:
@@ -195,10 +200,8 @@ func (in *Input) decideUnbound() Decision {
 	}
 	agreedFrom := in.Observation.WroteOnlyFrom(last).Add(in.Settle)
 	if target.Epoch == nil && in.Now.Before(agreedFrom) {
-		d := notAgreed("all servers write %s. The migration starts at %s, when writes that began earlier have ended",
-			versionOfTarget(target), agreedFrom.UTC().Format(time.RFC3339))
-		d.DecideAt = agreedFrom
-		return d
+		return notAgreed("all servers write %s. The migration starts at %s, when writes that began earlier have ended",
+			versionOfTarget(target), agreedFrom.UTC().Format(time.RFC3339)).until(agreedFrom)
 	}
 	return in.goDecision(target)
 }
@@ -256,8 +259,7 @@ func (in *Input) lastWritesPending() *Decision {
 	}
 	d := notAgreed("an API server started or ended at %s, or this manager started then. Writes with an old "+
 		"encryption key may still land until %s, so the migration starts then",
-		o.ServersSince.UTC().Format(time.RFC3339), start.UTC().Format(time.RFC3339))
-	d.DecideAt = start
+		o.ServersSince.UTC().Format(time.RFC3339), start.UTC().Format(time.RFC3339)).until(start)
 	return &d
 }
 

@@ -187,9 +187,7 @@ func (f *followers) check(m *migrationv1alpha1.StorageVersionMigration, decision
 			f.known.Store(resource, &known)
 			f.queue.AddAfter(resource, minRetry)
 		default: // A list or a meeting failed, which must not begin the settle period of every resource anew.
-			wait := notAgreed("%v. The migration starts when every server can be asked", away)
-			wait.DecideAt = now.Add(maxFollowRetry)
-			return wait
+			return notAgreed("%v. The migration starts when every server can be asked", away).until(now.Add(maxFollowRetry))
 		}
 		if wait := f.notFollowed(resource, &known, decision.Target, settle); wait != nil {
 			return *wait
@@ -199,12 +197,10 @@ func (f *followers) check(m *migrationv1alpha1.StorageVersionMigration, decision
 	// is one version only: it drops what its schema lacks when it reads an object from etcd.
 	contentSettled := observation.ContentSince.Add(settle)
 	if now.Before(contentSettled) {
-		wait := notAgreed("the versions, a schema, the status subresource or the strategy of conversion of the "+
+		return notAgreed("the versions, a schema, the status subresource or the strategy of conversion of the "+
 			"CustomResourceDefinition changed at %s, or the manager started then. Rewriting begins at %s, when all servers use "+
 			"what the definition says",
-			observation.ContentSince.UTC().Format(time.RFC3339), contentSettled.UTC().Format(time.RFC3339))
-		wait.DecideAt = contentSettled
-		return wait
+			observation.ContentSince.UTC().Format(time.RFC3339), contentSettled.UTC().Format(time.RFC3339)).until(contentSettled)
 	}
 	return decision
 }
@@ -231,13 +227,12 @@ func (f *followers) notFollowed(
 	case known.since.IsZero():
 		// Not at once: the answers make the controller decide again, which may lead here again while they do not count.
 		f.queue.AddAfter(resource, minRetry)
-		wait = notAgreed("the API servers are being asked whether they follow the CustomResourceDefinition")
-		wait.DecideAt = now.Add(maxFollowRetry) // decideAgain is called earlier, when they were asked.
+		wait = notAgreed("the API servers are being asked whether they follow the CustomResourceDefinition").
+			until(now.Add(maxFollowRetry)) // decideAgain is called earlier, when they were asked.
 	case now.Before(start):
 		wait = notAgreed("all servers have followed the CustomResourceDefinition since %s. The migration starts at "+
 			"%s, when writes that began earlier have ended",
-			known.since.UTC().Format(time.RFC3339), start.UTC().Format(time.RFC3339))
-		wait.DecideAt = start
+			known.since.UTC().Format(time.RFC3339), start.UTC().Format(time.RFC3339)).until(start)
 	default:
 		return nil
 	}

@@ -100,8 +100,7 @@ func (c *Controller) checkGatesBeforeSlot(
 		decision = c.env.followers.check(m, decision)
 	}
 	if pause := c.env.space.paused(); pause != nil && decision.Verdict == Go {
-		decision = *pause
-		decision.DecideAt = c.env.clock.Now().Add(spaceRetry)
+		decision = pause.until(c.env.clock.Now().Add(spaceRetry))
 	}
 	return decision, nil
 }

@@ -277,6 +277,5 @@ func (r *migrationRun) postpone(ctx context.Context, delay time.Duration, d Deci
 	if err := r.status.write(ctx, waiting(d)); err != nil {
 		return err
 	}
-	d.DecideAt = r.env.clock.Now().Add(delay)
-	return &postponed{d}
+	return &postponed{d.until(r.env.clock.Now().Add(delay))}
 }
