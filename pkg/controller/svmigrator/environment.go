@@ -58,12 +58,11 @@ type environment struct {
 // readAggregated reads what an aggregated server writes now, because there are no events about that. What is away and
 // serves only other resources of a group must not hold up those of kube-apiserver.
 func (e *environment) readAggregated(ctx context.Context, resource schema.GroupResource) error {
-	switch e.observer.Observe(resource).Class {
-	case storageversion.BuiltIn, storageversion.Custom:
+	class := e.observer.Observe(resource).Class
+	if class == storageversion.BuiltIn || class == storageversion.Custom {
 		return nil
-	default:
-		return e.observer.ReadAggregated(ctx, resource.Group)
 	}
+	return e.observer.ReadAggregated(ctx, resource.Group)
 }
 
 var definitions = documents.DefinitionsV1.WithResource("customresourcedefinitions").GroupResource()
