@@ -45,8 +45,8 @@ const (
 	queueName = rewrite.Subsystem
 	readyName = rewrite.Subsystem + "_turns" // a label of metrics, so the name stays
 
-	// A failed sync or run of a migration is repeated after minRetry, doubling up to maxRetry. Each migration has its own
-	// delay.
+	// A failed sync, run or end of a migration is repeated after minRetry, doubling up to maxRetry. Each migration has its
+	// own delay.
 	minRetry = time.Second
 	maxRetry = 30 * time.Second
 	// syncWorkers is more than one, because a sync may wait for an API server that does not answer.

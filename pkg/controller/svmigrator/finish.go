@@ -41,9 +41,6 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
-// finishRetry is the shortest time between two tries to end a migration.
-const finishRetry = time.Second
-
 // finish ends a migration whose objects all have outcomes. It tries until that succeeds or the run must stop.
 func (r *migrationRun) finish(ctx context.Context) error {
 	began := r.env.clock.Now()
@@ -57,7 +54,7 @@ func (r *migrationRun) finish(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		}
-		now, delay := r.env.clock.Now(), max(finishRetry, rewrite.RetryDelay(try))
+		now, delay := r.env.clock.Now(), max(minRetry, rewrite.RetryDelay(try))
 		klog.FromContext(ctx).V(4).Info("The migration cannot be ended yet, will retry", "err", err)
 		if now.Sub(began) > rewrite.ReportAfter {
 			r.ReportPhase(ctx, rewrite.Report{Phase: r.task.RecordFailing(now), Retry: rewrite.Retry{
