@@ -44,15 +44,13 @@ type Minor int
 // ParseMinor reads a release, for example 1.37 or v1.37.2.
 func ParseMinor(release string) (Minor, error) {
 	parts := strings.Split(strings.TrimPrefix(release, "v"), ".")
-	if len(parts) < 2 || parts[0] != "1" {
-		return 0, fmt.Errorf("%q is not a release of Kubernetes: write it as 1.37 or v1.37.2", release)
+	if len(parts) >= 2 && parts[0] == "1" {
+		// The version of an API server may say 38+.
+		if minor, err := strconv.Atoi(strings.TrimSuffix(parts[1], "+")); err == nil && minor >= 0 {
+			return Minor(minor), nil
+		}
 	}
-	// The version of an API server may say 38+.
-	minor, err := strconv.Atoi(strings.TrimSuffix(parts[1], "+"))
-	if err != nil || minor < 0 {
-		return 0, fmt.Errorf("%q is not a release of Kubernetes: write it as 1.37 or v1.37.2", release)
-	}
-	return Minor(minor), nil
+	return 0, fmt.Errorf("%q is not a release of Kubernetes: write it as 1.37 or v1.37.2", release)
 }
 
 func (m Minor) String() string { return fmt.Sprintf("1.%d", int(m)) }
