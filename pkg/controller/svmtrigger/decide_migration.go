@@ -198,13 +198,11 @@ func (e *evaluation) failures() int32 {
 
 // planMigration plans to create the present attempt.
 func (e *evaluation) planMigration() {
-	resource := e.in.Observation.Resource
+	resource := e.in.Observation.Resource.WithVersion(e.servedVersion())
 	e.decision.Create = &migrationv1alpha1.StorageVersionMigration{
 		ObjectMeta: metav1.ObjectMeta{Name: e.attemptName()},
 		Spec: migrationv1alpha1.StorageVersionMigrationSpec{
-			Resource: migrationv1alpha1.GroupVersionResource{
-				Group: resource.Group, Version: e.servedVersion(), Resource: resource.Resource,
-			},
+			Resource: migrationv1alpha1.GroupVersionResource(resource),
 			Target: &migrationv1alpha1.MigrationTarget{
 				StorageVersionHash: e.next.CurrentStorageVersionHash,
 				EncodingVersion:    e.versionOfHash(e.next.CurrentStorageVersionHash),
