@@ -197,13 +197,11 @@ func (e *evaluation) planWrite() {
 // the state says about these. If the migration has been due for Periods.Patience and is still not created, the state is
 // written first, so that people see why.
 func (e *evaluation) createsFirst() bool {
-	due := e.agreedFrom
-	if backoff := e.next.Backoff; backoff != nil && backoff.NextAttemptTime != nil && backoff.NextAttemptTime.After(due) {
-		due = backoff.NextAttemptTime.Time
+	waitsFor := []time.Time{e.agreedFrom, e.soakedFrom()}
+	if backoff := e.next.Backoff; backoff != nil && backoff.NextAttemptTime != nil {
+		waitsFor = append(waitsFor, backoff.NextAttemptTime.Time)
 	}
-	if soaked := e.soakedFrom(); soaked.After(due) {
-		due = soaked
-	}
+	due := slices.MaxFunc(waitsFor, time.Time.Compare)
 	// The steps replace pointers, and change nothing behind them. So equal pointers mean that nothing changed.
 	return e.in.Now.Before(due.Add(e.in.Periods.Patience)) && !e.next.Migrated() &&
 		slices.Equal(e.next.PersistedStorageVersionHashes, e.old.PersistedStorageVersionHashes) &&
