@@ -33,6 +33,8 @@ import (
 	"k8s.io/component-base/term"
 	"k8s.io/utils/clock"
 	migrationclient "sigs.k8s.io/svm-api/client/clientset/versioned/typed/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 )
 
 // FieldManager is the name under which the commands write.
@@ -79,6 +81,7 @@ func connect(flags genericclioptions.RESTClientGetter) (*Clients, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
 	}
+	controller.RefuseRedirects(config)
 	config.QPS = -1 // The API server decides what is too much for it.
 	c := &Clients{Config: config}
 	if c.Kube, err = kubernetes.NewForConfig(config); err != nil {

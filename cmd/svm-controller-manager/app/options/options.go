@@ -51,6 +51,7 @@ import (
 	cmoptions "k8s.io/controller-manager/options"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/features"
 )
 
@@ -294,6 +295,7 @@ func (o *Options) Config() (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	controller.RefuseRedirects(kubeconfig)
 	kubeconfig.DisableCompression = true
 	kubeconfig.AcceptContentTypes, kubeconfig.ContentType = connection.AcceptContentTypes, connection.ContentType
 	kubeconfig.QPS, kubeconfig.Burst = connection.QPS, int(connection.Burst)

@@ -47,6 +47,13 @@ var errUnidentified = errors.New("it lists objects without metadata.resourceVers
 // errSameToken says that a list would never end.
 var errSameToken = errors.New("it answers a continue token with the same token")
 
+// maxTokenLength is half of what an API server takes as the header of a request. The token is in the URL, and has the
+// name of the last object in the list, in which a byte may take eight. Names of Roles have no maximum length.
+const maxTokenLength = 512 << 10
+
+// errTokenTooLong says that nobody can list what comes behind an object.
+var errTokenTooLong = errors.New("it answers with a continue token that is too long for a request")
+
 // listing is the result of one list.
 type listing struct {
 	token string
@@ -110,6 +117,12 @@ func (e *Engine) lister(w *rewriter, limit *int64) func(ctx context.Context, tok
 		}
 		if token != "" && list.Continue == token {
 			return sweep.Chunk{}, errSameToken
+		}
+		if n := len(list.Items); n > 0 && len(list.Continue) > maxTokenLength {
+			last := list.Items[n-1]
+			return sweep.Chunk{}, fmt.Errorf("%w, because the name of an object in the namespace %q has %d bytes. "+
+				"Delete the object, then retry. Its name begins with %q", errTokenTooLong, last.Namespace, len(last.Name),
+				truncate(last.Name, 100))
 		}
 		*limit = min(2**limit, e.chunkSize)
 		if len(list.Items) > 0 {

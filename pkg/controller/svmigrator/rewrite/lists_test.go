@@ -101,6 +101,28 @@ func TestListThatDoesNotEnd(t *testing.T) {
 	}
 }
 
+// TestTokenThatIsTooLong has a list that ends with an object of a long name.
+func TestTokenThatIsTooLong(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"9",`+
+			`"continue":%q},"items":[{"metadata":{"name":%q,"namespace":"theirs","uid":"u","resourceVersion":"7"}}]}`,
+			strings.Repeat("t", maxTokenLength+1), strings.Repeat("<", 100<<10))
+	}))
+	defer server.Close()
+	e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roles := Resource{GroupVersionResource: schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1",
+		Resource: "roles"}}
+	_, err = e.lister(e.newRewriter(roles, ""), new(int64))(t.Context(), "")
+	const want = `the namespace "theirs" has 102400 bytes`
+	if f := Classify(err, ""); f.kind != unsupported || !strings.Contains(f.String(), want) {
+		t.Errorf("%v means %q", err, f.kind)
+	}
+}
+
 // TestObjectsThatNeedNoRewriteHaveAnOutcome lists objects of which the second was written after the baseline.
 func TestObjectsThatNeedNoRewriteHaveAnOutcome(t *testing.T) {
 	for phase, want := range map[Phase][]Result{

@@ -21,6 +21,7 @@ import (
 	"maps"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -228,7 +229,8 @@ func (s *Sweep) Done(object *Object, outcome Outcome, reason metav1.StatusReason
 	if object.Tries > 0 {
 		c.failing--
 	}
-	if outcome == Denied {
+	// Roles and their bindings may have names of any length.
+	if outcome == Denied && utf8.RuneCountInString(object.Name) <= migrationv1alpha1.MaxDeniedObjectNameLength {
 		c.denied = append(c.denied, migrationv1alpha1.DeniedObject{
 			Namespace: object.Namespace, Name: object.Name, UID: object.UID, Reason: reason, Message: message,
 		})

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -342,6 +343,22 @@ func TestSomeDeniedObjectsAreNamed(t *testing.T) {
 		if named := len(p.Denied); named != migrationv1alpha1.MaxDeniedObjects || p.Counts[Denied]%objects != 0 {
 			t.Errorf("%d denied objects are named of %d", named, p.Counts[Denied])
 		}
+	}
+}
+
+// TestDeniedObjectWithALongName has a Role whose name the status of a migration cannot have.
+func TestDeniedObjectWithALongName(t *testing.T) {
+	s := New(Position{}, newer)
+	s.List()
+	s.Listed(Chunk{Objects: []*Object{
+		{Name: strings.Repeat("é", migrationv1alpha1.MaxDeniedObjectNameLength+1)},
+		{Name: strings.Repeat("é", migrationv1alpha1.MaxDeniedObjectNameLength)},
+	}, ResourceVersion: "10"})
+	for range 2 {
+		s.Done(take(t, s, time.Unix(0, 0)), Denied, "", "no")
+	}
+	if p, _ := s.ChunkDone(); len(p.Denied) != 1 || p.Counts[Denied] != 2 {
+		t.Errorf("%d denied objects are named of %d", len(p.Denied), p.Counts[Denied])
 	}
 }
 

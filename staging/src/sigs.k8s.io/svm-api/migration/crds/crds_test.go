@@ -53,6 +53,7 @@ func TestLimitsInTheSchemaAreThoseInTheCode(t *testing.T) {
 		want                    int64
 	}{
 		{migrations, "deniedObjects", "maxItems", v1alpha1.MaxDeniedObjects},
+		{migrations, "deniedObjects[].name", "maxLength", v1alpha1.MaxDeniedObjectNameLength},
 		{migrations, "deniedObjects[].reason", "maxLength", v1alpha1.MaxDeniedObjectReasonLength},
 		{migrations, "deniedObjects[].message", "maxLength", v1alpha1.MaxDeniedObjectMessageLength},
 		{migrations, "evidence.servers", "maxItems", v1alpha1.MaxEvidenceServers},

@@ -27,6 +27,8 @@ const Unknown = "Unknown"
 const (
 	// MaxDeniedObjects is the most entries of status.deniedObjects. The full number is in status.progress.denied.
 	MaxDeniedObjects = 100
+	// MaxDeniedObjectNameLength is the length of the name of a denied object. An object with a longer one is counted only.
+	MaxDeniedObjectNameLength = 1024
 	// MaxDeniedObjectReasonLength is the length of the reason of a denied object.
 	MaxDeniedObjectReasonLength = 256
 	// MaxDeniedObjectMessageLength is the length of the message of a denied object.
