@@ -20,14 +20,11 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
-
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
 // world is a server with objects, what they were given as outcomes, and what was stored of the sweep.
@@ -326,39 +323,6 @@ func TestATokenThatExpiredIsReplacedInThePosition(t *testing.T) {
 	}
 	if s.Next(now) != nil || s.Progress().Counts[WrittenByOthers] != 1 {
 		t.Errorf("an object that was written since the baseline is rewritten: %+v", s.Progress().Counts)
-	}
-}
-
-func TestSomeDeniedObjectsAreNamed(t *testing.T) {
-	const objects = migrationv1alpha1.MaxDeniedObjects + 5
-	s, now := New(Position{}, newer), time.Unix(0, 0)
-	for _, next := range []string{"more", ""} {
-		s.List()
-		s.Listed(Chunk{Objects: slices.Repeat([]*Object{{}}, objects), ResourceVersion: "10", Next: next})
-		for range objects {
-			s.Done(take(t, s, now), Denied, "", "no")
-		}
-		s.Advance()
-		p := s.Position()
-		if named := len(p.Denied); named != migrationv1alpha1.MaxDeniedObjects || p.Counts[Denied]%objects != 0 {
-			t.Errorf("%d denied objects are named of %d", named, p.Counts[Denied])
-		}
-	}
-}
-
-// TestDeniedObjectWithALongName has a Role whose name the status of a migration cannot have.
-func TestDeniedObjectWithALongName(t *testing.T) {
-	s := New(Position{}, newer)
-	s.List()
-	s.Listed(Chunk{Objects: []*Object{
-		{Name: strings.Repeat("é", migrationv1alpha1.MaxDeniedObjectNameLength+1)},
-		{Name: strings.Repeat("é", migrationv1alpha1.MaxDeniedObjectNameLength)},
-	}, ResourceVersion: "10"})
-	for range 2 {
-		s.Done(take(t, s, time.Unix(0, 0)), Denied, "", "no")
-	}
-	if p, _ := s.ChunkDone(); len(p.Denied) != 1 || p.Counts[Denied] != 2 {
-		t.Errorf("%d denied objects are named of %d", len(p.Denied), p.Counts[Denied])
 	}
 }
 
