@@ -44,3 +44,6 @@ func (r refusesRedirects) RoundTrip(request *http.Request) (*http.Response, erro
 	}
 	return response, nil
 }
+
+// WrappedRoundTripper is how client-go finds the transport, for example to close idle connections.
+func (r refusesRedirects) WrappedRoundTripper() http.RoundTripper { return r.next }

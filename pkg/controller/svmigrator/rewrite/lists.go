@@ -47,9 +47,9 @@ var errUnidentified = errors.New("it lists objects without metadata.resourceVers
 // errSameToken says that a list would never end.
 var errSameToken = errors.New("it answers a continue token with the same token")
 
-// maxTokenLength is half of what an API server takes as the header of a request. The token is in the URL, and has the
+// maxTokenLength is a little less than the 1 MiB of headers that API servers take. The token is in the URL, and has the
 // name of the last object in the list, in which a byte may take eight. Names of Roles have no maximum length.
-const maxTokenLength = 512 << 10
+const maxTokenLength = 1<<20 - 64<<10
 
 // errTokenTooLong says that nobody can list what comes behind an object.
 var errTokenTooLong = errors.New("it answers with a continue token that is too long for a request")
