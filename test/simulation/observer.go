@@ -32,7 +32,7 @@ const (
 	burst        = 250 * time.Millisecond
 	firstRetry   = 500 * time.Millisecond
 	longestRetry = 15 * time.Second
-	// longestMeetingRetry is the longest between attempts to meet all servers behind the balancer.
+	// longestMeetingRetry is the longest between attempts to meet and read all servers behind the balancer.
 	longestMeetingRetry = 5 * time.Minute
 	// connectionsPerServer is how many connections are made for each of them at most.
 	connectionsPerServer = 10
@@ -266,7 +266,7 @@ func (o *observer) planLook() {
 	case o.ledger.NeedsLook():
 		o.lookAfter(o.retry, o.lookForUnseen)
 		longest := longestRetry
-		if o.unmet != "" {
+		if o.unmet != "" || o.shared && o.failing() > 0 {
 			longest = longestMeetingRetry
 		}
 		o.retry = min(2*o.retry, longest)

@@ -176,6 +176,48 @@ func TestMeetingThatSucceeds(t *testing.T) {
 	}
 }
 
+// TestServerWithoutHashesBehindASharedAddress has a server that does not tell what it writes. Nothing shows when
+// another one answers in its place, so meetings go on, and become rare.
+func TestServerWithoutHashesBehindASharedAddress(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2)
+	c.behindOne()
+	silent := c.servers[1]
+	silent.change(func() { silent.documents["/apis/apps/v1"] = `{"kind":"APIResourceList"}` })
+	c.run(t)
+	c.until(t, func() error {
+		p := c.Observe(deployments).Problem
+		if c.poller.countMet() < 2 || p == nil || !strings.Contains(p.Message, errNoHashes.Error()) {
+			return fmt.Errorf("%d servers were met, and the problem is %+v", c.poller.countMet(), p)
+		}
+		return nil
+	})
+	const step = 30 * time.Second
+	passStep := func() {
+		c.host.change(func() { c.hold(0, 1); c.hold(1, 1) })
+		c.clock.Step(step)
+		for quiet, asked := 0, 0; quiet < 15; quiet++ { // By the clock of this machine a meeting takes a while.
+			if got := silent.count("/metrics"); got > asked || c.isAnswering() {
+				quiet, asked = 0, got
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	silent.reset()
+	for range storageversion.DefaultPollInterval / step {
+		passStep()
+	}
+	if got := silent.count("/apis/apps/v1"); got > 12 {
+		t.Errorf("%d meetings in %v, want few", got, storageversion.DefaultPollInterval)
+	}
+	serve(silent, appsV1)
+	c.until(t, func() error {
+		passStep()
+		return c.encodings(1)()
+	})
+	c.stop()
+}
+
 // TestBalancerThatIsDown asks servers behind an address at which nobody answers any more.
 func TestBalancerThatIsDown(t *testing.T) {
 	t.Parallel()

@@ -37,8 +37,8 @@ var retryBackoff = wait.Backoff{
 	Duration: 500 * time.Millisecond, Factor: 2, Steps: 10, Cap: 15 * time.Second, Jitter: 0.1,
 }
 
-// meetingBackoff is between meetings that do not meet all servers. What may help soon is a balancer that finds out that
-// a server is ready. Everything else takes somebody who changes something.
+// meetingBackoff is between meetings that do not meet all servers, or cannot read one of them. What may help soon is a
+// balancer that finds out that a server is ready. Everything else takes somebody who changes something.
 var meetingBackoff = wait.Backoff{
 	Duration: time.Second, Factor: 2, Steps: 20, Cap: 5 * time.Minute, Jitter: 0.1,
 }
@@ -143,15 +143,16 @@ func (p *discoveryPoller) takeLook(ctx context.Context, upToDate bool) {
 	}
 	p.logProblems(ctx, look)
 	p.last = look
+	complete := look.WhyUnmet == "" && len(look.Failed()) == 0
 	switch now := p.clock.Now(); {
-	case look.WhyUnmet == "":
+	case complete || !look.Shared:
 		p.meetingDelays = meetingBackoff
 	case !now.Before(p.meetFrom):
 		p.meetFrom = now.Add(p.meetingDelays.Step())
 	}
 	p.update(func(now time.Time) storageversion.Changes {
 		p.synced, p.allMet = true, look.Shared && look.WhyUnmet == ""
-		if upToDate && len(look.Failed()) == 0 && look.WhyUnmet == "" {
+		if upToDate && complete {
 			p.lastRead[migrationv1alpha1.EvidenceFromServerDiscovery] = now
 		}
 		changes := p.ledger.SetLook(now, look)
@@ -247,7 +248,7 @@ func (p *discoveryPoller) checkCanAsk(addresses []string) error {
 // server is missing all the same. That look asks all servers again, so that their documents belong together. While a
 // server stays away, it does not cost the others a look each time.
 func (p *discoveryPoller) lookMayHelp(ctx context.Context) bool {
-	if p.last.Shared {
+	if p.last.Shared { // Any server that failed may be one that left, and nothing tells who answers in its place now.
 		return !p.clock.Now().Before(p.meetFrom)
 	}
 	p.clients.forgetConnections()
