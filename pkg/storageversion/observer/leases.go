@@ -174,14 +174,12 @@ func (w *leaseWatcher) check(ctx context.Context) (revision int64, err error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	shownHolders, holders := w.shown.holders(), now.holders()
-	differ := sets.KeySet(shownHolders).Union(sets.KeySet(holders))
-	for name := range differ {
-		before, was := shownHolders[name]
-		if holder, is := holders[name]; is == was && holder == before {
-			differ.Delete(name)
-		}
-	}
+	differ := sets.KeySet(w.shown.byName).Union(sets.KeySet(now.byName))
+	maps.DeleteFunc(differ, func(name string, _ sets.Empty) bool {
+		before, was := w.shown.byName[name]
+		one, is := now.byName[name]
+		return is == was && one.holder == before.holder
+	})
 	if len(differ) > 0 {
 		return now.revision, fmt.Errorf("%w: it has not shown who holds %s now. If this lasts, restart the API server that "+
 			"the manager uses", errWatchLate, strings.Join(sets.List(differ), ", "))

@@ -187,15 +187,6 @@ func (l *serverLeases) lostAddress(silent lease, renewing []lease, ready []strin
 // sinceRenewal is for how long a Lease was not renewed while other events arrived.
 func (l *serverLeases) sinceRenewal(one lease) time.Duration { return l.heardFor - one.heardAtRenewal }
 
-// holders returns who holds the Leases, by identity.
-func (l *leasesAt) holders() map[string]string {
-	holders := map[string]string{}
-	for name, one := range l.byName {
-		holders[name] = one.holder
-	}
-	return holders
-}
-
 // advertised returns the addresses that servers advertise, by identity.
 func (l *leasesAt) advertised() map[string]string {
 	addresses := map[string]string{}
