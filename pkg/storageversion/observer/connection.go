@@ -32,6 +32,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
@@ -46,8 +47,8 @@ type connection struct {
 	address string
 	reader  documents.Reader
 	conn    *http.ClientConn
-	ended   chan struct{} // closed when the connection ended
-	started time.Time     // when the process started, as a meeting has found out
+	ended   chan struct{}           // closed when the connection ended
+	who     storageversion.Document // who answers: see identify. A meeting first finds out only Started.
 }
 
 // connect makes a connection outside the transports of client-go, which are shared, and with them their connections.
@@ -127,7 +128,7 @@ func (c *connection) confirm(ctx context.Context, times int) error {
 		if err != nil {
 			return err
 		}
-		if !again.Equal(c.started) {
+		if !again.Equal(c.who.Started) {
 			return errMixed
 		}
 	}

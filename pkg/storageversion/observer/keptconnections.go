@@ -41,19 +41,13 @@ const keepAliveTimeout = 30 * time.Second
 // shortLife is how long after its begin the end of a connection causes a look at the earliest.
 const shortLife = 5 * time.Second
 
-// keptConnection is a connection that is kept.
-type keptConnection struct {
-	*connection
-	who storageversion.Document // see identify
-}
-
 // keptConnections keeps a connection to each process whose identity Lease its successor may take over, from the first
 // look on. A connection ends with its process, so every restart is noticed.
 type keptConnections struct {
 	*sharedLedger
 	clients *clients
 	keepers sync.WaitGroup
-	byName  sync.Map // of *keptConnection by the names of documents
+	byName  sync.Map // of *connection by the names of documents
 }
 
 // identify returns a reader of the server at an address, and a document that tells only who answers there: Version,
@@ -75,12 +69,12 @@ func (k *keptConnections) identify(
 	if err != nil {
 		return from, who, err
 	}
-	if who, err = readVersionAndStart(ctx, one.reader); err != nil {
+	if one.who, err = readVersionAndStart(ctx, one.reader); err != nil {
 		one.close()
-		return from, who, err
+		return from, one.who, err
 	}
-	k.keep(ctx, address, &keptConnection{one, who})
-	return one.reader, who, nil
+	k.keep(ctx, address, one)
+	return one.reader, one.who, nil
 }
 
 // readVersionAndStart asks a process for its version, and when it started.
@@ -101,15 +95,15 @@ func readVersionAndStart(ctx context.Context, from documents.Reader) (who storag
 }
 
 // find returns the connection to the process of that name, nil if there is none. It may have ended a moment ago: then
-// every request on it fails, and its keeper loses it.
-func (k *keptConnections) find(name string) *keptConnection {
+// every request on it fails, and its keeper forgets it.
+func (k *keptConnections) find(name string) *connection {
 	loaded, _ := k.byName.Load(name)
-	kept, _ := loaded.(*keptConnection)
+	kept, _ := loaded.(*connection)
 	return kept
 }
 
-// keep keeps a connection until it ends.
-func (k *keptConnections) keep(ctx context.Context, name string, kept *keptConnection) {
+// keep keeps a connection to a process that has none until it ends, and tells the Ledger of the end.
+func (k *keptConnections) keep(ctx context.Context, name string, kept *connection) {
 	k.byName.Store(name, kept)
 	began := k.clock.Now()
 	k.keepers.Go(func() {
@@ -119,8 +113,10 @@ func (k *keptConnections) keep(ctx context.Context, name string, kept *keptConne
 		if ctx.Err() == nil {
 			klog.FromContext(ctx).V(2).Info("The connection to an API server ended, so it may be restarting", "address", name,
 				"version", kept.who.Version, "started", kept.who.Started)
+			k.byName.Delete(name)
+			k.update(func(now time.Time) storageversion.Changes { return k.ledger.ConnectionLost(now, name) })
 			// A proxy may end each connection at once, and each look makes another one.
-			if k.lose(name, kept) && retry.Sleep(ctx, k.clock, shortLife-k.clock.Since(began)) {
+			if retry.Sleep(ctx, k.clock, shortLife-k.clock.Since(began)) {
 				k.serversChanged.raise()
 			}
 		}
@@ -129,7 +125,7 @@ func (k *keptConnections) keep(ctx context.Context, name string, kept *keptConne
 
 // awaitEnd returns when the connection ended, or does not work any more. An API server verifies the client certificate
 // of a connection at each request, so it accepts none after that certificate has expired.
-func (k *keptConnections) awaitEnd(ctx context.Context, kept *keptConnection) {
+func (k *keptConnections) awaitEnd(ctx context.Context, kept *connection) {
 	ticker := k.clock.NewTicker(keepAliveInterval)
 	defer ticker.Stop()
 	patient := kept.reader
@@ -148,13 +144,4 @@ func (k *keptConnections) awaitEnd(ctx context.Context, kept *keptConnection) {
 			}
 		}
 	}
-}
-
-// lose tells the Ledger that a connection ended. It returns false if the process of that name has another one by now.
-func (k *keptConnections) lose(name string, kept *keptConnection) bool {
-	if !k.byName.CompareAndDelete(name, kept) {
-		return false
-	}
-	k.update(func(now time.Time) storageversion.Changes { return k.ledger.ConnectionLost(now, name) })
-	return true
 }

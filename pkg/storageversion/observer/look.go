@@ -121,8 +121,8 @@ func (p *discoveryPoller) readProcesses(
 	for name, one := range m.met {
 		if document := look.Documents[name]; document.Connected && p.kept.find(name) == nil {
 			m.leaveOpen(one)
-			who := storageversion.Document{Version: document.Version, Started: document.Started, Connected: true}
-			p.kept.keep(ctx, name, &keptConnection{one, who})
+			one.who.Version, one.who.Connected = document.Version, true
+			p.kept.keep(ctx, name, one)
 		}
 	}
 	return true
@@ -138,7 +138,7 @@ func (p *discoveryPoller) readProcess(
 	if err == nil && known && p.last.Shared && before.Failure == "" && slices.Equal(before.Serves, serves) {
 		return before, 1
 	}
-	document.Serves, document.Started = serves, one.started
+	document.Serves, document.Started = serves, one.who.Started
 	if err == nil {
 		document.Version, err = one.reader.ServerVersion(ctx)
 	}

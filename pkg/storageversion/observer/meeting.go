@@ -73,7 +73,7 @@ func (c *clients) meet(ctx context.Context, addresses []string, direct bool, wan
 		}
 		// All connections stay open until the end: some balancers choose the server with the fewest.
 		m.open = append(m.open, one)
-		one.started, err = readStart(ctx, one.reader)
+		one.who.Started, err = readStart(ctx, one.reader)
 		switch {
 		case isLasting(err):
 			m.noStart = err
@@ -83,7 +83,7 @@ func (c *clients) meet(ctx context.Context, addresses []string, direct bool, wan
 			continue
 		}
 		m.answered.Insert(one.address)
-		if name := processName(one.started); m.met[name] == nil {
+		if name := processName(one.who.Started); m.met[name] == nil {
 			m.met[name] = one
 		}
 	}
@@ -108,7 +108,7 @@ func (m *meeting) whyUnmet() string {
 	default:
 		var started []string
 		for _, one := range m.met {
-			started = append(started, one.started.Format(time.RFC3339Nano))
+			started = append(started, one.who.Started.Format(time.RFC3339Nano))
 		}
 		slices.Sort(started)
 		return fmt.Sprintf("the API servers share %s, and the manager made %d connections and reached only %d of them "+
