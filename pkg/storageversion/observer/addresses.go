@@ -56,7 +56,7 @@ func (s *sharedLedger) followAddresses(ctx context.Context, from *watchedList) {
 			klog.FromContext(ctx).Info("Addresses of API servers changed", "addresses", ready)
 			s.serversChanged.raise()
 		}
-	}, nil)
+	}, func(error) {})
 }
 
 // readyAddresses returns the addresses of servers that are ready, in order.

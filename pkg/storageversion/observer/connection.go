@@ -73,9 +73,8 @@ func (c *clients) connect(ctx context.Context, address string, direct bool) (*co
 	through := utilnet.SetTransportDefaults(&http.Transport{
 		TLSClientConfig: tlsConfig, Proxy: config.Proxy, DialContext: dial, DisableCompression: config.DisableCompression,
 	})
-	if proxy := through.Proxy; proxy != nil { // NewClientConn would ask it about the host without the port.
-		through.Proxy = func(*http.Request) (*url.URL, error) { return proxy(&http.Request{URL: to}) }
-	}
+	proxy := through.Proxy // NewClientConn would ask it about the host without the port.
+	through.Proxy = func(*http.Request) (*url.URL, error) { return proxy(&http.Request{URL: to}) }
 	conn, err := through.NewClientConn(ctx, to.Scheme, to.Host)
 	if err != nil {
 		return nil, err

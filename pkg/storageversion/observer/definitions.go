@@ -19,7 +19,6 @@ package observer
 import (
 	"context"
 	"maps"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -56,7 +55,7 @@ func definitionFact(d *documents.Definition) *storageversion.Definition {
 		StorageVersion:        d.StorageVersion(),
 		ServedVersions:        d.ServedVersions(),
 		DefinedVersions:       d.DefinedVersions(),
-		StoredVersions:        slices.Clone(d.Status.StoredVersions),
+		StoredVersions:        d.Status.StoredVersions,
 		StoredVersionsManager: d.StoredVersionsManager(),
 		Established:           d.Established(),
 		Content:               d.Content(),

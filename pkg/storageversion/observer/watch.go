@@ -128,9 +128,8 @@ func (w *watchedList) request(options metav1.ListOptions) *rest.Request {
 		SpecificallyVersionedParams(&options, metav1.ParameterCodec, metav1.SchemeGroupVersion)
 }
 
-// follow calls apply with each delta of a watched list, one after the other, until ctx ends. It calls tried, which may
-// be nil, with every failure to list or to begin a watch, and with nil when a watch begins where the one before it
-// ended.
+// follow calls apply with each delta of a watched list, one after the other, until ctx ends. It calls tried with every
+// failure to list or to begin a watch, and with nil when a watch begins where the one before it ended.
 //
 // It drives a Reflector without an informer, because an informer hides whether it listed or watched, and with that
 // whether something may have been missed.
@@ -220,7 +219,7 @@ func (l *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watc
 			l.last = w
 			l.failures.Succeeded(ctx, "The resource can be read again")
 			// A streamed list is read when it has ended.
-			if l.tried != nil && !ptr.Deref(options.SendInitialEvents, false) {
+			if !ptr.Deref(options.SendInitialEvents, false) {
 				l.tried(nil)
 			}
 			return w, nil
@@ -298,9 +297,7 @@ func (w *watchedList) checkRestored(now, seen int64) error {
 }
 
 func (l *listWatch) failed(ctx context.Context, err error) {
-	if l.tried != nil {
-		l.tried(err)
-	}
+	l.tried(err)
 	kind := cmp.Or(string(apierrors.ReasonForError(err)), "unknown")
 	switch {
 	case retry.IsUnanswered(err):
