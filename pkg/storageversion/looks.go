@@ -65,9 +65,9 @@ type reading struct {
 
 // set records a look. It returns the processes that nobody read and that may have written.
 func (l *looks) set(now time.Time, look Look) (unread []Process) {
-	l.learnAddresses(now, look)
-	unread = l.processes.answer(look.Documents, !l.readAt.IsZero())
 	l.last, l.lookedAt, l.addresses = &look, now, slices.Sorted(maps.Keys(look.Documents))
+	l.learnAddresses(now)
+	unread = l.processes.answer(look.Documents, !l.readAt.IsZero())
 	if l.mayHaveCountedDeparted(now) {
 		for _, process := range l.read {
 			l.readings[process] = reading{takenBack: true}
@@ -128,24 +128,18 @@ func (l *looks) lose(name string) bool {
 	return true
 }
 
-// learnAddresses records which addresses the servers advertise. It finds out whether each server that may answer
-// advertises an address that no other advertises.
-func (l *looks) learnAddresses(now time.Time, look Look) {
-	mayAnswer, addresses := l.servers.lingering(now), sets.Set[string]{}
-	maps.DeleteFunc(l.lastAdvertised, func(identity, _ string) bool { return !mayAnswer.Has(identity) })
-	maps.Copy(l.lastAdvertised, look.Advertised)
+// learnAddresses records which addresses servers advertise in the last look. It finds out whether each server that may
+// answer advertises an address that no other advertises.
+func (l *looks) learnAddresses(now time.Time) {
+	lingering := l.servers.lingering(now)
+	maps.DeleteFunc(l.lastAdvertised, func(identity, _ string) bool { return !lingering.Has(identity) })
+	maps.Copy(l.lastAdvertised, l.last.Advertised)
 
-	for _, process := range look.Living {
-		mayAnswer.Insert(process.Identity)
-	}
-	for identity := range mayAnswer {
+	addresses, shown := l.last.advertised(l.addresses)
+	for identity := range lingering {
 		addresses.Insert(l.lastAdvertised[identity])
 	}
-	shown := slices.ContainsFunc(look.Living, func(process Process) bool {
-		_, shown := look.Documents[l.lastAdvertised[process.Identity]]
-		return shown
-	})
-	l.byAddress = shown && !addresses.Has("") && len(addresses) == len(mayAnswer) && l.servers.equal(look.Living)
+	l.byAddress = shown && !addresses.Has("") && len(addresses) == len(l.last.Living)+len(lingering) && l.ofLiving()
 }
 
 // departedMayAnswer reports whether a document of the last look may be from a server that departed, although its
