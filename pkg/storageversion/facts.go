@@ -94,7 +94,7 @@ type Document struct {
 
 // Look is one reading of the discovery documents of all servers.
 type Look struct {
-	// Living are the processes that lived when the look began.
+	// Living are the processes that lived when the look began, in order.
 	Living []Process
 	// Advertised are the addresses at which servers say that they answer, by identity. Servers before Kubernetes 1.36 do
 	// not say it. Several servers behind one address say the same.

@@ -182,7 +182,7 @@ func (l *looks) takeBack() {
 
 // ofLiving reports whether the last look began when the same processes lived as now.
 func (l *looks) ofLiving() bool {
-	return l.last != nil && l.servers.equal(l.last.Living)
+	return l.last != nil && slices.Equal(l.last.Living, l.servers.living)
 }
 
 // needAnother reports whether another look may find out more. It may if
@@ -204,7 +204,7 @@ func (l *looks) needAnother() bool {
 	case living == 0 || len(l.last.Documents) < living || slices.ContainsFunc(l.servers.living, l.isAbsent):
 		return false
 	default:
-		return !l.servers.equal(l.read) || slices.ContainsFunc(l.servers.living, contradicted)
+		return !slices.Equal(l.read, l.servers.living) || slices.ContainsFunc(l.servers.living, contradicted)
 	}
 }
 

@@ -30,7 +30,7 @@ import (
 
 // problemOfProcesses returns why it is not known what the living processes write, or nil.
 func (l *looks) problemOfProcesses(now time.Time) *Problem {
-	if len(l.servers.living) > 0 && l.servers.equal(l.read) {
+	if len(l.servers.living) > 0 && slices.Equal(l.read, l.servers.living) {
 		return nil
 	}
 	if lost := l.processes.lost(); len(lost) > 0 {

@@ -55,7 +55,7 @@ func (s *servers) set(
 		return nil, nil, false, false
 	}
 	back = map[Process]time.Time{}
-	came = slices.ContainsFunc(living, func(process Process) bool { return !unbroken || !s.lives(process) })
+	came = slices.ContainsFunc(living, func(p Process) bool { return !unbroken || !slices.Contains(s.living, p) })
 	s.firstSet = cmp.Or(s.firstSet, now)
 	for _, process := range left {
 		s.departedIdentities[process.Identity], s.departedProcesses[process] = now, now
@@ -77,9 +77,6 @@ func compareProcesses(a, b Process) int {
 	return cmp.Or(cmp.Compare(a.Identity, b.Identity), cmp.Compare(a.Incarnation, b.Incarnation))
 }
 
-// lives reports whether the process lives.
-func (s *servers) lives(process Process) bool { return slices.Contains(s.living, process) }
-
 // incarnation returns that of the server that lives, empty if none of that identity does.
 func (s *servers) incarnation(identity string) string {
 	for _, process := range s.living {
@@ -88,13 +85,6 @@ func (s *servers) incarnation(identity string) string {
 		}
 	}
 	return ""
-}
-
-// equal reports whether the given processes live, and no others.
-func (s *servers) equal(processes []Process) bool {
-	return len(processes) == len(s.living) && !slices.ContainsFunc(processes, func(process Process) bool {
-		return !s.lives(process)
-	})
 }
 
 // lostAllLeases reports whether no server has a living Lease although some had.
