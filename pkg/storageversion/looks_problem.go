@@ -97,7 +97,7 @@ func (l *looks) problemOfCount(now time.Time) *Problem {
 	case len(l.unreadLiving()) > 0 && l.departedMayAnswer(now) && answering < living+len(l.servers.lingering(now)):
 		return l.problem("an API server that stopped may still answer at one of the addresses %s, in the place of "+
 			"one that lives (%s). This ends by itself within minutes", asked, l.servers.names())
-	case l.servers.lostAllLeases():
+	case living == 0 && len(l.servers.departedProcesses) > 0: // Where there never were Leases, one server is assumed.
 		return l.problem("no API server has a living identity Lease anymore, so the API servers cannot be counted. " +
 			"Make sure that they can renew their Leases in kube-system")
 	default:

@@ -40,8 +40,7 @@ type servers struct {
 	departedProcesses map[Process]time.Time
 	firstSet          time.Time // when the living became known; zero until then
 	// changed is when a process came or left last, was found to be replaced, or may have ended with a connection.
-	changed   time.Time
-	hadLeases bool // any server ever had a Lease; without Leases one server is assumed
+	changed time.Time
 }
 
 // set replaces the living. It returns the processes that left, those that came back, with when they had left, whether
@@ -67,7 +66,7 @@ func (s *servers) set(
 			delete(s.departedProcesses, process)
 		}
 	}
-	s.changed, s.hadLeases = now, s.hadLeases || len(next) > 0
+	s.changed = now
 	s.living = slices.SortedFunc(maps.Keys(next), compareProcesses)
 	return left, back, came, true
 }
@@ -86,9 +85,6 @@ func (s *servers) incarnation(identity string) string {
 	}
 	return ""
 }
-
-// lostAllLeases reports whether no server has a living Lease although some had.
-func (s *servers) lostAllLeases() bool { return s.hadLeases && len(s.living) == 0 }
 
 // mayHaveMissedDeparture reports whether the address of a server that left before the Ledger knew who lives may still
 // answer.
