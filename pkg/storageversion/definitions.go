@@ -27,24 +27,6 @@ import (
 // definitions knows the CustomResourceDefinition of each custom resource. It is nil if it was deleted.
 type definitions map[schema.GroupResource]*Definition
 
-// observe adds what the definition says.
-func (d definitions) observe(o *Observation) {
-	o.ReadAt = o.Time
-	definition := d[o.Resource]
-	if definition == nil {
-		o.Presence = Deleted
-		return
-	}
-	o.Presence = NotServed
-	if definition.Established && len(definition.ServedVersions) > 0 {
-		o.Presence = Served
-	}
-	o.ServedVersions, o.DefinedVersions = slices.Clone(definition.ServedVersions), slices.Clone(definition.DefinedVersions)
-	o.StoredVersionsManager, o.ContentSince = definition.StoredVersionsManager, definition.contentSince
-	versions := slices.Concat(definition.ServedVersions, definition.StoredVersions, []string{definition.StorageVersion})
-	o.Versions = versionsByEncoding(definition.Group, definition.Kind, versions)
-}
-
 // DefinitionDeleted reports whether the resource was custom, as earlier evidence may show, and its definition was
 // deleted. The API server deletes the objects first, unless somebody takes its finalizer away by hand. Then nobody can
 // reach the objects.

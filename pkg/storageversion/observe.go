@@ -69,11 +69,20 @@ func (l *Ledger) class(resource schema.GroupResource) Class {
 }
 
 func (l *Ledger) observeCustom(o *Observation) {
-	l.definitions.observe(o)
+	o.ReadAt = o.Time
 	definition := l.definitions[o.Resource]
 	if definition == nil {
+		o.Presence = Deleted
 		return
 	}
+	o.Presence = NotServed
+	if definition.Established && len(definition.ServedVersions) > 0 {
+		o.Presence = Served
+	}
+	o.ServedVersions, o.DefinedVersions = slices.Clone(definition.ServedVersions), slices.Clone(definition.DefinedVersions)
+	o.StoredVersionsManager, o.ContentSince = definition.StoredVersionsManager, definition.contentSince
+	versions := slices.Concat(definition.ServedVersions, definition.StoredVersions, []string{definition.StorageVersion})
+	o.Versions = versionsByEncoding(definition.Group, definition.Kind, versions)
 	o.DefinitionCount = l.existingDefinitions
 	o.Problem = l.aggregated.problemOfTaking(o.Resource, definition.ServedVersions,
 		"Delete the APIService or the CustomResourceDefinition")
