@@ -152,25 +152,18 @@ func (d *decision) judge(obs observation, object *apiserverinternalv1alpha1.Stor
 		return
 	}
 
-	var missing, stale []string
-	for _, serverID := range serverIDs([]*apiserverinternalv1alpha1.StorageVersion{object}) {
-		if !obs.absent.Has(serverID) {
-			continue
-		}
-		missing = append(missing, serverID)
-		if ripe(obs, d.memory.absentSince[serverID]) {
-			stale = append(stale, serverID)
-		}
-	}
+	missing := slices.DeleteFunc(serverIDs(object), func(serverID string) bool { return !obs.absent.Has(serverID) })
+	stale := slices.DeleteFunc(slices.Clone(missing), func(serverID string) bool {
+		return !ripe(obs, d.memory.absentSince[serverID])
+	})
 	if object.DeletionTimestamp != nil && len(withoutServers(entries, missing)) == 0 {
 		return // Somebody has deleted the object. It stays until the owners of its finalizers let it go.
 	}
-	kept := withoutServers(entries, stale)
 	switch {
 	case len(stale) > 0 && !marked(object):
 		d.do(effect{action: putMarker, reason: staleEntries, object: object, serverIDs: stale})
 		d.next = 0 // Decide again as soon as the queue allows, with the marker in place.
-	case len(kept) == 0:
+	case len(withoutServers(entries, stale)) == 0:
 		d.do(effect{action: deleteObject, reason: staleEntries, object: object, serverIDs: stale})
 	case len(stale) > 0:
 		d.do(effect{action: removeEntries, reason: staleEntries, object: object, serverIDs: stale})
@@ -211,7 +204,7 @@ func (m memory) graceBroken(now time.Time) bool {
 func remember(obs observation) memory {
 	known := obs.remembered
 	m := memory{at: obs.now, absentSince: map[string]time.Time{}, refusals: known.refusals}
-	for _, serverID := range serverIDs(obs.storageVersions) {
+	for _, serverID := range serverIDs(obs.storageVersions...) {
 		if obs.absent.Has(serverID) {
 			m.absentSince[serverID] = cmp.Or(known.absentSince[serverID], obs.now)
 		}
@@ -225,7 +218,7 @@ func ripe(obs observation, since time.Time) bool {
 }
 
 // serverIDs returns the servers that the objects name, each one once and in order.
-func serverIDs(objects []*apiserverinternalv1alpha1.StorageVersion) []string {
+func serverIDs(objects ...*apiserverinternalv1alpha1.StorageVersion) []string {
 	ids := sets.New[string]()
 	for _, object := range objects {
 		for _, entry := range object.Status.StorageVersions {

@@ -44,7 +44,7 @@ func (c *Controller) suspicious() bool {
 	objects, _ := c.storageVersions.List(labels.Everything()) // A cache has no error.
 	return slices.ContainsFunc(objects, func(object *apiserverinternalv1alpha1.StorageVersion) bool {
 		return len(object.Status.StorageVersions) == 0 || marked(object)
-	}) || slices.ContainsFunc(serverIDs(objects), func(serverID string) bool { return !c.leaseCached(serverID) })
+	}) || slices.ContainsFunc(serverIDs(objects...), func(serverID string) bool { return !c.leaseCached(serverID) })
 }
 
 // observe reads all StorageVersions and then every Lease that they name. The order matters:
@@ -70,7 +70,7 @@ func (c *Controller) observe(ctx context.Context, remembered memory) (observatio
 	for i := range list.Items {
 		obs.storageVersions = append(obs.storageVersions, &list.Items[i])
 	}
-	for _, serverID := range serverIDs(obs.storageVersions) {
+	for _, serverID := range serverIDs(obs.storageVersions...) {
 		if c.leaseCached(serverID) {
 			continue
 		}

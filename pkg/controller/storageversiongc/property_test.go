@@ -111,7 +111,7 @@ func randomWalk(t *testing.T, seed uint64, steps int) (removals int) {
 			}
 		}
 		complete := true
-		mentioned := serverIDs(obs.storageVersions)
+		mentioned := serverIDs(obs.storageVersions...)
 		for _, id := range servers {
 			seen := lives[id]
 			switch {
