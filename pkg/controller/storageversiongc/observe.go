@@ -36,8 +36,6 @@ import (
 // that has to put its Lease back may have the same trouble, so such a read proves nothing.
 const readTimeout = time.Second
 
-var leaseResource = coordinationv1.Resource("leases")
-
 // suspicious reports, from the caches alone, whether there may be anything to do. Stale caches do no harm: what they do
 // not show yet comes with an event, and observe reads again what they show wrongly.
 func (c *Controller) suspicious() bool {
@@ -75,7 +73,7 @@ func (c *Controller) observe(ctx context.Context, remembered memory) (observatio
 			continue
 		}
 		switch err := c.readLease(ctx, serverID); {
-		case controller.SaysMissing(err, leaseResource, serverID):
+		case controller.SaysMissing(err, coordinationv1.Resource("leases"), serverID):
 			obs.absent.Insert(serverID)
 		case err != nil:
 			// One unknown Lease ends the sync. Reading more would only burden an API server in trouble.
