@@ -44,7 +44,7 @@ Run two instances or more, as a Deployment or as static pods beside the API serv
 // NewControllerManagerCommand returns the command. With more descriptors another program compiles in controllers of its
 // own. It panics if the descriptors contradict each other, because that is an error of the program and not of its user.
 func NewControllerManagerCommand(more ...ControllerDescriptor) *cobra.Command {
-	o, registry := newOptions(more...)
+	o, all := newOptions(more...)
 	flagSets := o.Flags()
 
 	cmd := &cobra.Command{
@@ -71,7 +71,7 @@ func NewControllerManagerCommand(more ...ControllerDescriptor) *cobra.Command {
 			}
 			c.Flags = flagz.NamedFlagSetsReader{FlagSets: *flagSets}
 			features.DefaultMutableFeatureGate.AddMetrics()
-			return Run(apiserver.SetupSignalContext(), c, registry)
+			return run(apiserver.SetupSignalContext(), c, all)
 		},
 	}
 	for _, fs := range flagSets.FlagSets {
@@ -88,10 +88,10 @@ func FlagSets() *cliflag.NamedFlagSets {
 	return o.Flags()
 }
 
-func newOptions(more ...ControllerDescriptor) (*options.Options, *Registry) {
-	registry, err := NewRegistry(append(NewControllerDescriptors(), more...)...)
+func newOptions(more ...ControllerDescriptor) (*options.Options, *registry) {
+	all, err := newRegistry(append(NewControllerDescriptors(), more...)...)
 	if err != nil {
 		panic(err)
 	}
-	return options.New(registry.options), registry
+	return options.New(all.options), all
 }

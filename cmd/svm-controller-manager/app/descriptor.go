@@ -87,17 +87,17 @@ func NewControllerDescriptors() []ControllerDescriptor {
 	}
 }
 
-// Registry holds controllers whose names do not clash.
-type Registry struct {
+// registry holds controllers whose names do not clash.
+type registry struct {
 	descriptors []ControllerDescriptor // ordered by name
 	options     options.Controllers
 }
 
-// NewRegistry returns a registry of the descriptors. It returns an error if one is incomplete, or if two claim one
+// newRegistry returns a registry of the descriptors. It returns an error if one is incomplete, or if two claim one
 // name.
-func NewRegistry(descriptors ...ControllerDescriptor) (*Registry, error) {
+func newRegistry(descriptors ...ControllerDescriptor) (*registry, error) {
 	byName := func(a, b ControllerDescriptor) int { return strings.Compare(a.Name, b.Name) }
-	r := &Registry{
+	r := &registry{
 		descriptors: slices.SortedFunc(slices.Values(descriptors), byName),
 		options: options.Controllers{
 			Aliases: map[string]string{},

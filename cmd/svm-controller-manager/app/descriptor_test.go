@@ -136,9 +136,9 @@ func TestRegistryRefuses(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := NewRegistry(tc.descriptors...)
+			_, err := newRegistry(tc.descriptors...)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("NewRegistry: got %v, want an error that says %q", err, tc.want)
+				t.Errorf("newRegistry: got %v, want an error that says %q", err, tc.want)
 			}
 		})
 	}
@@ -151,7 +151,7 @@ func TestSelectControllers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	registry, err := NewRegistry(
+	all, err := newRegistry(
 		ControllerDescriptor{Name: "a-controller", Aliases: []string{"a"}, New: noController},
 		ControllerDescriptor{Name: "b-controller", New: noController},
 		ControllerDescriptor{Name: "gated-controller", FeatureGates: []featuregate.Feature{off}, New: noController},
@@ -184,7 +184,7 @@ func TestSelectControllers(t *testing.T) {
 		"nothing is left": {controllers: []string{"-a-controller"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			selected, err := selectControllers(t.Context(), registry, tc.controllers, gates)
+			selected, err := selectControllers(t.Context(), all, tc.controllers, gates)
 			var got []string
 			for _, d := range selected {
 				got = append(got, d.Name)

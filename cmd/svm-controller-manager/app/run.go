@@ -43,14 +43,14 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/observer"
 )
 
-// Run runs the selected controllers of the registry until ctx ends. It opens its port at once, then waits for the API
+// run runs the selected controllers of the registry until ctx ends. It opens its port at once, then waits for the API
 // server as long as that takes, and then until it leads.
-func Run(ctx context.Context, c *options.Config, registry *Registry) error {
+func run(ctx context.Context, c *options.Config, all *registry) error {
 	logger := klog.FromContext(ctx)
 	logger.Info("Starting", "version", version.Get().String())
 	options.WarnOfOtherLease(ctx, c.Generic.LeaderElection)
 
-	selected, err := selectControllers(ctx, registry, c.Generic.Controllers, features.DefaultFeatureGate)
+	selected, err := selectControllers(ctx, all, c.Generic.Controllers, features.DefaultFeatureGate)
 	if err != nil {
 		return err
 	}
@@ -168,12 +168,12 @@ func (m *manager) run(ctx context.Context) error {
 
 // selectControllers returns the controllers that --controllers and the feature gates leave, ordered by name.
 func selectControllers(
-	ctx context.Context, registry *Registry, wanted []string, gates featuregate.FeatureGate,
+	ctx context.Context, all *registry, wanted []string, gates featuregate.FeatureGate,
 ) ([]ControllerDescriptor, error) {
 	logger := klog.FromContext(ctx)
-	disabledByDefault := sets.NewString(registry.options.DisabledByDefault...) // the library asks for this type
+	disabledByDefault := sets.NewString(all.options.DisabledByDefault...) // the library asks for this type
 	var selected []ControllerDescriptor
-	for _, d := range registry.descriptors {
+	for _, d := range all.descriptors {
 		if !genericcontrollermanager.IsControllerEnabled(d.Name, disabledByDefault, wanted) {
 			logger.V(1).Info("Controller is not selected", "controller", d.Name, "controllers", wanted)
 			continue

@@ -56,8 +56,8 @@ import (
 )
 
 const (
-	// DefaultSecurePort is next to the ports of the controller managers of Kubernetes.
-	DefaultSecurePort = 10262
+	// defaultSecurePort is next to the ports of the controller managers of Kubernetes.
+	defaultSecurePort = 10262
 
 	defaultShutdownTimeout = 10 * time.Second
 )
@@ -151,7 +151,7 @@ func New(controllers Controllers) *Options {
 	// Without a directory a self-signed certificate stays in memory. The file system of a static pod is read-only.
 	o.SecureServing.ServerCert.CertDirectory = ""
 	o.SecureServing.ServerCert.PairName = names.Manager
-	o.SecureServing.BindPort = DefaultSecurePort
+	o.SecureServing.BindPort = defaultSecurePort
 	return o
 }
 
