@@ -51,7 +51,7 @@ func testServerLagsAtEnd(t *testing.T, l *lagging) {
 	awaitServed(t, sleeper, r)
 	// A client of the sleeper would wait for an answer.
 	c = &cluster{framework.Use(t, c.ControlPlane, quick.Config("tester", framework.Masters))}
-	half := c.startManagerForHalf(t, quick, r, objects)
+	half := l.startManagerForHalf(t, quick, r, objects) // It ends with this part, which c does not know.
 
 	if err := sleeper.Pause(); err != nil {
 		t.Fatal(err)
