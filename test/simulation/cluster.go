@@ -113,6 +113,8 @@ type lease struct {
 	since     time.Time
 	// address is the one that the Lease names.
 	address string
+	// identifies says that a server which makes a new Lease made it.
+	identifies bool
 	// silent says that observers count the server as gone.
 	silent bool
 }
@@ -164,6 +166,7 @@ func (c *cluster) setUp(s setting) {
 		one.leased = true
 		c.leases[one.identity] = &lease{
 			incarnation: one.incarnation, holder: one.incarnation, address: c.advertisedBy(one),
+			identifies: !c.keepsLease(one),
 		}
 		if c.addressed() {
 			c.addresses = append(c.addresses, one.address)
@@ -303,10 +306,11 @@ func (c *cluster) setLease(s *server) {
 	s.leased = true
 	one := &lease{
 		incarnation: s.incarnation, holder: s.incarnation, unwatched: !c.w.feeds.watched(streamLeases), since: c.w.now,
-		address: c.advertisedBy(s),
+		address: c.advertisedBy(s), identifies: !c.keepsLease(s),
 	}
 	if before := c.leases[s.identity]; before != nil && c.keepsLease(s) {
 		one.holder, one.unwatched, one.since = before.holder, before.unwatched, before.since
+		one.identifies = before.identifies
 	}
 	c.leases[s.identity] = one
 	c.w.feeds.publish(streamLeases, livingTold(c.living()))

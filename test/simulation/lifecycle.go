@@ -66,7 +66,7 @@ func (c *cluster) start(identity string, release int, publishes bool) {
 // stop ends a process in good order: the Lease goes first, what was begun is finished.
 func (c *cluster) stop(identity string) {
 	s := c.of(identity)
-	if s == nil || !s.accepts || !c.mayLeave(identity) || c.isBackUnseen(s) || c.isStoodInFor(s.incarnation) {
+	if s == nil || !s.accepts || !c.mayLeave(identity) || c.isBackUnseen(s) || c.mustBeMet(s) {
 		return
 	}
 	c.w.log("%s stops", s.incarnation)
@@ -94,7 +94,7 @@ func (c *cluster) stop(identity string) {
 // kill ends a process at once. Its Lease stays, and its address does for a while.
 func (c *cluster) kill(identity string) {
 	s := c.of(identity)
-	if s == nil || c.isStoodInFor(s.incarnation) {
+	if s == nil || c.mustBeMet(s) {
 		return
 	}
 	c.w.log("%s is killed", s.incarnation)
@@ -260,12 +260,21 @@ func (c *cluster) mayLeave(identity string) bool {
 	}
 }
 
-// isStoodInFor is another limit: where Leases name no addresses, a server that left before a manager began may answer
-// in the place of a process that has no address yet. Until the manager has met that one, it does not leave, and nobody
-// has to know what it writes.
+// mustBeMet is another limit: a server does not leave before the manager has met it that a Lease does not tell from one
+// of a later release, which the manager has not met, or that another server stood in for.
+func (c *cluster) mustBeMet(s *server) bool {
+	m, l := c.w.manager, c.leases[s.identity]
+	takesOver := l != nil && l.identifies && l.holder != s.incarnation && c.keepsLease(s)
+	return takesOver && (m == nil || !m.observer.met[l.holder] && !m.observer.met[s.incarnation]) ||
+		c.isStoodInFor(s.incarnation)
+}
+
+// isStoodInFor reports whether a server that left before a manager began answered in the place of a process that has no
+// address yet. Leases that name no addresses do not show it. Nobody has to know what the process writes until the
+// manager has met it.
 func (c *cluster) isStoodInFor(incarnation string) bool {
 	m := c.w.manager
-	return m != nil && c.addressing == own && m.observer.stoodIn && !m.observer.met[incarnation]
+	return m != nil && m.observer.stoodInFor[incarnation] && !m.observer.met[incarnation]
 }
 
 // loseLease lets somebody delete the Lease of a server that runs. The server puts it back.

@@ -72,9 +72,9 @@ type observer struct {
 	known map[*source]bool
 	// heardOf are the processes that were heard of.
 	heardOf map[string]bool
-	// met are the processes that answered. stoodIn says that one did which had left before anybody heard of it.
-	met     map[string]bool
-	stoodIn bool
+	// met are the processes that answered. stoodInFor are those that had not when one answered that had left before
+	// anybody heard of it.
+	met, stoodInFor map[string]bool
 	// lastHeld is when each server held a Lease last, if that was not long before the latest news.
 	lastHeld map[string]time.Time
 	// lostAt is when a process was found to have lost its Lease, or Leases were listed first.
@@ -86,7 +86,8 @@ type observer struct {
 func newObserver(m *manager) *observer {
 	return &observer{
 		m: m, ledger: storageversion.NewLedger(linger), retry: firstRetry,
-		known: map[*source]bool{}, heardOf: map[string]bool{}, met: map[string]bool{}, held: map[string]*server{},
+		known: map[*source]bool{}, heardOf: map[string]bool{}, met: map[string]bool{}, stoodInFor: map[string]bool{},
+		held:     map[string]*server{},
 		lastHeld: map[string]time.Time{},
 	}
 }
@@ -247,9 +248,13 @@ func (o *observer) conclude(look storageversion.Look, from map[string]*server) {
 			continue
 		}
 		o.met[s.incarnation] = true
-		o.stoodIn = o.stoodIn || s.leaves && !o.heardOf[s.incarnation]
 		if !s.answers {
 			o.disconnected(s)
+		}
+		if s.leaves && !o.heardOf[s.incarnation] && w.cluster.addressing == own {
+			for _, one := range o.living {
+				o.stoodInFor[one.Incarnation] = true
+			}
 		}
 	}
 	if !o.synced {

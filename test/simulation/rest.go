@@ -87,7 +87,7 @@ func (w *world) settleServers() {
 	}
 	c.hidden = map[string]bool{}
 	c.tellAddresses()
-	if slices.ContainsFunc(c.servers, func(s *server) bool { return c.isStoodInFor(s.incarnation) }) {
+	if slices.ContainsFunc(c.servers, func(s *server) bool { return c.mustBeMet(s) }) {
 		w.pass(atRest) // It can be met now.
 	}
 	c.define(0)

@@ -57,7 +57,7 @@ func (e *evaluation) recordSightings() {
 	}
 	// Servers that nobody asked may have written in any encoding: those that left meanwhile, and those that live.
 	unreadDeparted := slices.ContainsFunc(sightings, func(s storageversion.Sighting) bool {
-		return slices.ContainsFunc(s.UnreadDeparted, e.mayWriteAnything)
+		return slices.ContainsFunc(s.UnreadDeparted, e.mayBeUnasked)
 	})
 	e.unseenServers = !e.problemMayPass() && e.ofKubeAPIServers() &&
 		slices.ContainsFunc(e.in.Observation.UnreadLiving, e.mayWriteAnything)
@@ -190,26 +190,27 @@ func (e *evaluation) ofKubeAPIServers() bool {
 		storageversion.FromKubeAPIServers(*recorded)
 }
 
-// mayWriteAnything reports whether a server that was not read may have written what the record lacks. The recorded
-// evidence names all servers that lived. If it is from discovery and has no endpoints, it was recorded because a server
-// left, and the servers in it need not have been asked. Where a process may take over the Lease of the one before, the
-// record says nothing about the server.
+// mayWriteAnything reports whether a living server that was not read may be another process than the recorded one.
+// Where a process may take over the Lease of the one before, the record says nothing about the server.
 func (e *evaluation) mayWriteAnything(server storageversion.Process) bool {
-	recorded := e.old.Evidence
-	switch {
-	case recorded == nil, server.Incarnation == "": // Nobody knows which process that was.
-		return true
-	case recorded.Source == migrationv1alpha1.EvidenceFromServerDiscovery && len(recorded.Endpoints) == 0:
-		return true
-	case slices.ContainsFunc(recorded.Endpoints, func(endpoint migrationv1alpha1.EndpointEvidence) bool {
-		return storageversion.LeaseMayOutliveProcess(endpoint.ServerVersion)
-	}):
-		return true
-	default:
-		return !slices.ContainsFunc(recorded.Servers, func(known migrationv1alpha1.ServerEvidence) bool {
-			return known.Identity == server.Identity && known.Incarnation == server.Incarnation
+	return e.mayBeUnasked(server) || slices.ContainsFunc(e.old.Evidence.Endpoints,
+		func(endpoint migrationv1alpha1.EndpointEvidence) bool {
+			return storageversion.LeaseMayOutliveProcess(endpoint.ServerVersion)
 		})
+}
+
+// mayBeUnasked reports whether the recorded evidence leaves open that the writer of the state never asked this server.
+// The evidence names all servers that lived. If it is from discovery and has no endpoints, it was recorded because a
+// server left, and the servers in it need not have been asked.
+func (e *evaluation) mayBeUnasked(server storageversion.Process) bool {
+	recorded := e.old.Evidence
+	if recorded == nil || server.Incarnation == "" || // Nobody knows which process that was.
+		(recorded.Source == migrationv1alpha1.EvidenceFromServerDiscovery && len(recorded.Endpoints) == 0) {
+		return true
 	}
+	return !slices.ContainsFunc(recorded.Servers, func(known migrationv1alpha1.ServerEvidence) bool {
+		return known.Identity == server.Identity && known.Incarnation == server.Incarnation
+	})
 }
 
 // current returns the hash of the one encoding that the servers write now. It stays what it was while nobody writes,

@@ -88,31 +88,6 @@ func TestProcessThatAnotherReplacedUnwatched(t *testing.T) {
 	}
 }
 
-// TestServerThatLeavesBeforeItIsRead has a server leave before a new manager has read it. A server of 1.35 may have
-// been rolled back to 1.34 while nobody watched, and that one takes the Lease over.
-func TestServerThatLeavesBeforeItIsRead(t *testing.T) {
-	for version, epoch := range map[string]int64{"v1.36.1": 1, "v1.35.4": 2} {
-		l := newLife(t)
-		l.unwatched()
-		l.look(version, time.Time{})
-		l.decide()
-		l.after(2 * time.Minute)
-		l.succeeds()
-		l.after(time.Second)
-		l.expect(1, v1, v1)
-
-		l.unwatched()
-		l.in.Now = l.in.Now.Add(time.Minute)
-		l.ledger.SetServers(l.in.Now, []storageversion.Process{{Identity: "a", Incarnation: "1"}}, true)
-		l.ledger.SetServers(l.in.Now, nil, true)
-		l.look(version, time.Time{})
-		l.after(time.Second)
-		if got := l.in.State.Status.Epoch; got != epoch {
-			t.Errorf("%s: the epoch is %d, want %d", version, got, epoch)
-		}
-	}
-}
-
 // TestBesideAServerWithoutALease has an address that no Lease names, so the evidence counts only for a while. But the
 // Leases show that another process took the place of a, and any number may have been there in between. Or a
 // StorageVersion shows that another process has published something.
