@@ -17,10 +17,7 @@ limitations under the License.
 package install
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -30,12 +27,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/dynamic"
 
-	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 	"sigs.k8s.io/svm-controller-manager/pkg/install"
-	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 // testAllowed does what the manager does, and what is only a little different.
@@ -129,102 +123,4 @@ func testLarge(t *testing.T, c *cluster, client dynamic.Interface) {
 	o := target{install.Resource{GroupResource: schema.GroupResource{Resource: "configmaps"}}, "v1", object}
 	o.rewrite(t, client, "")
 	mustDeny(t, "a change of a large object", o.patch(t, client, `{"data":{"long":"short"}}`))
-}
-
-// testManagedFields rewrites an object whose managedFields name a version that is not served any more. By default the
-// fence leaves these alone. With the component for it, the manager may clean them, and change nothing else.
-// testUnservedVersions has objects of earlier releases, with managed fields of a beta version that nobody serves any
-// more. The API server drops that entry of a built-in resource in every update.
-func testUnservedVersions(t *testing.T, c *cluster, client dynamic.Interface, builtIn []target) {
-	class := c.putOld(t, "/registry/priorityclasses/old", priorityClasses.WithVersion("v1"), "PriorityClass", "")
-	mustDeny(t, "the loss of all managed fields", class.patch(t, client, metadataChanges[managedFields]))
-	class.rewrite(t, client, "")
-	live, err := class.client(client).Get(t.Context(), "old", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if entries := live.GetManagedFields(); len(entries) != 1 || entries[0].Manager != "new" {
-		t.Errorf("the managed fields are %v", entries)
-	}
-
-	widget := c.putOld(t, "/registry/example.com/widgets/default/old", widgets.WithVersion("v2"), "Widget",
-		`"namespace":"default",`)
-	widget.rewrite(t, client, "")
-	mustDeny(t, "the loss of an entry of a custom resource",
-		widget.patch(t, client, `{"metadata":{"managedFields":[`+fmt.Sprintf(oldEntry, "new", "example.com/v2")+`]}}`))
-
-	policy := c.kubectl(t, "", "get", "validatingadmissionpolicies", fence.Policy, "-o", "yaml")
-	for _, o := range builtIn {
-		if o.Group != widgets.Group && !strings.Contains(policy, fmt.Sprintf("'%s'", o.Group)) {
-			t.Errorf("the fence does not know that %s is built in", o.GroupResource)
-		}
-	}
-}
-
-var priorityClasses = schema.GroupResource{Group: "scheduling.k8s.io", Resource: "priorityclasses"}
-
-// oldEntry is an entry of managed fields, without its manager and its version.
-const oldEntry = `{"manager":%q,"operation":"Update","apiVersion":%q,"time":"2020-01-01T00:00:00Z",` +
-	`"fieldsType":"FieldsV1","fieldsV1":{"f:description":{}}}`
-
-// putOld stores an object as an API server may have done years ago: a client has written it at the version v1beta1.
-func (c *cluster) putOld(
-	t *testing.T, key string, resource schema.GroupVersionResource, kind, metadata string,
-) target {
-	t.Helper()
-	version := resource.GroupVersion().String()
-	raw := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"value":5,"metadata":{"name":"old",%s"creationTimestamp":`+
-		`"2020-01-01T00:00:00Z","uid":%q,"managedFields":[%s,%s]}}`, version, kind, metadata, string(uuid.NewUUID()),
-		fmt.Sprintf(oldEntry, "old", resource.Group+"/v1beta1"), fmt.Sprintf(oldEntry, "new", version))
-	if _, err := c.Etcd().Client().Put(t.Context(), key, raw); err != nil {
-		t.Fatal(err)
-	}
-	o := target{version: resource.Version, object: decode(t, strings.NewReader(raw))[0]}
-	o.GroupResource = resource.GroupResource()
-	return o
-}
-
-func testManagedFields(t *testing.T, c *cluster, client dynamic.Interface) {
-	admin := c.Dynamic.Resource(widgets.WithVersion("v1")).Namespace("default")
-	object := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "applied"},
-		"spec": map[string]any{"field": "value"},
-	}}
-	applied := metav1.ApplyOptions{FieldManager: "applier"}
-	if _, err := admin.Apply(t.Context(), "applied", object, applied); err != nil {
-		t.Fatal(err)
-	}
-	c.ChangeDefinition(t, widgets, func(definition *apiextensionsv1.CustomResourceDefinition) {
-		definition.Spec.Versions[0].Served = false
-	})
-	object.SetNamespace("default")
-	o := target{install.Resource{GroupResource: widgets, HasStatus: true}, "v2", object}
-	framework.Eventually(t, soon, func(ctx context.Context) error {
-		if _, err := admin.Get(ctx, "applied", metav1.GetOptions{}); err == nil {
-			return errors.New("the version is still served")
-		}
-		return nil
-	})
-	o.rewrite(t, client, "")
-	o.rewrite(t, client, "status")
-	const cleaned = `{"metadata":{"managedFields":[{"manager":"storage-version-migrator","operation":"Apply",` +
-		`"apiVersion":"example.com/v2","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:name":{}}}}]}}`
-	mustDeny(t, "cleaning", o.patch(t, client, cleaned))
-	c.kubectl(t, "", "apply", "-k", "testdata/cleaning")
-	framework.Eventually(t, soon, func(context.Context) error { return o.patch(t, client, cleaned) })
-	for what, patch := range metadataChanges {
-		if what != managedFields {
-			mustDeny(t, what+", where cleaning is allowed", o.patch(t, client, patch))
-		}
-	}
-	mustDeny(t, "a change of content, where cleaning is allowed", o.patch(t, client, `{"spec":{"field":"changed"}}`))
-	live, err := c.Dynamic.Resource(widgets.WithVersion("v2")).Namespace("default").
-		Get(t.Context(), "applied", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	stale := func(entry metav1.ManagedFieldsEntry) bool { return entry.APIVersion == "example.com/v1" }
-	if slices.ContainsFunc(live.GetManagedFields(), stale) {
-		t.Errorf("the managed fields are %v", live.GetManagedFields())
-	}
 }

@@ -68,7 +68,7 @@ func testChangedByServer(t *testing.T, c *cluster) {
 		c.mustSucceed(t, "configmaps")
 	})
 	t.Run("managed fields of a version that is gone", func(t *testing.T) {
-		c.putOld(t, "/registry/priorityclasses/old", priorityClasses.WithVersion("v1"), "PriorityClass", "")
+		c.putOld(t, "/registry/priorityclasses/old", priorityClasses.WithVersion("v1"), "v1beta1")
 		if m := c.migrate(t, priorityClasses); trueCondition(m, v1alpha1.MigrationSucceeded) == nil {
 			t.Errorf("the migration ended with %+v, denied %+v", m.Status.Conditions, m.Status.DeniedObjects)
 		}

@@ -175,7 +175,8 @@ func classifyUnanswered(err error) Failure {
 		f.kind = interrupted
 	case errors.Is(err, errDefinitionUnread):
 		f.kind = definitionUnread
-	case errors.Is(err, errUnidentified), errors.Is(err, errSameToken), errors.Is(err, errTokenTooLong):
+	case errors.Is(err, errUnidentified), errors.Is(err, errSameToken), errors.Is(err, errTokenTooLong),
+		errors.Is(err, controller.ErrRedirected):
 		f.kind = unsupported
 	case runtime.IsNotRegisteredError(err):
 		f.kind = unsupported

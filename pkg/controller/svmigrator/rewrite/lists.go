@@ -49,9 +49,9 @@ var errSameToken = errors.New("it answers a continue token with the same token")
 
 // maxTokenLength is a little less than the 1 MiB of headers that API servers take. The token is in the URL, and has the
 // name of the last object in the list, in which a byte may take eight. Names of Roles have no maximum length.
-const maxTokenLength = 1<<20 - 64<<10
+const maxTokenLength = 1<<20 - 16<<10
 
-// errTokenTooLong says that nobody can list what comes behind an object.
+// errTokenTooLong says that a list cannot go on behind its last object.
 var errTokenTooLong = errors.New("it answers with a continue token that is too long for a request")
 
 // listing is the result of one list.
