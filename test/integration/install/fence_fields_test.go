@@ -122,7 +122,7 @@ func testUnservedVersions(t *testing.T, c *cluster, client dynamic.Interface, bu
 	for _, variable := range policy.Spec.Variables {
 		for _, o := range builtIn {
 			knows := strings.Contains(variable.Expression, "'"+o.Group+"'")
-			if variable.Name == "dropping" && o.Group != widgets.Group && !knows {
+			if variable.Name == "isBuiltIn" && o.Group != widgets.Group && !knows {
 				t.Errorf("the fence does not know that %s is built in", o.GroupResource)
 			}
 		}
@@ -154,7 +154,76 @@ func (c *cluster) putOld(t *testing.T, key string, at schema.GroupVersionResourc
 	if _, err := c.Etcd().Client().Put(t.Context(), key, raw); err != nil {
 		t.Fatal(err)
 	}
+	return targetOf(t, raw, at)
+}
+
+func targetOf(t *testing.T, raw string, at schema.GroupVersionResource) target {
 	o := target{version: at.Version, object: decode(t, strings.NewReader(raw))[0]}
 	o.GroupResource = at.GroupResource()
 	return o
+}
+
+// testAtomicFields has objects that somebody wrote when API servers did not know yet that some fields are atomic: their
+// managed fields have paths below these, which API servers drop in every update. They also list each owner once.
+func testAtomicFields(t *testing.T, c *cluster, client dynamic.Interface) {
+	const owner = `{"apiVersion":"v1","kind":"ConfigMap","name":"kube-root-ca.crt","uid":"c0ffee00-0000-4000-8000-000000000000"}`
+	const owned = `"f:metadata":{"f:ownerReferences":{".":{},` +
+		`"k:{\"uid\":\"c0ffee00-0000-4000-8000-000000000000\"}":{".":{},"f:kind":{},"f:name":{}}}}`
+	for _, test := range []struct {
+		resource         schema.GroupVersionResource
+		key, kind, rest  string
+		fields, metadata string
+	}{
+		{
+			schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"},
+			"rolebindings/default/atomic", "RoleBinding",
+			`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"view"}`,
+			`"f:roleRef":{"f:apiGroup":{},"f:kind":{},"f:name":{}},"f:subjects":{}`, "",
+		},
+		{
+			schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}, "serviceaccounts/default/atomic",
+			"ServiceAccount", `"secrets":[{"name":"s"}]`,
+			`"f:secrets":{".":{},"k:{\"name\":\"s\"}":{".":{},"f:name":{}}}`, "",
+		},
+		{
+			schema.GroupVersionResource{Version: "v1", Resource: "services"}, "services/specs/default/atomic", "Service",
+			`"spec":{"clusterIP":"None","clusterIPs":["None"],"ports":[{"port":80,"protocol":"TCP","targetPort":80}],` +
+				`"selector":{"app":"a"},"type":"ClusterIP","sessionAffinity":"None","ipFamilies":["IPv4"],` +
+				`"ipFamilyPolicy":"SingleStack","internalTrafficPolicy":"Cluster"}`,
+			`"f:spec":{"f:selector":{".":{},"f:app":{}}}`, "",
+		},
+		{
+			schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, "configmaps/default/atomic", "ConfigMap",
+			`"data":{"a":"b"}`, owned, `,"ownerReferences":[` + owner + `,` + owner + `]`,
+		},
+		{
+			widgets.WithVersion("v2"), "example.com/widgets/default/atomic", "Widget", `"spec":{}`, owned,
+			`,"ownerReferences":[` + owner + `]`,
+		},
+	} {
+		version := test.resource.GroupVersion().String()
+		entry := strings.Replace(oldEntry(version), `"f:description":{}`, test.fields, 1)
+		raw := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":"atomic","namespace":"default","uid":%q,`+
+			`"creationTimestamp":"2020-01-01T00:00:00Z","managedFields":[%s]%s},%s}`, version, test.kind,
+			string(uuid.NewUUID()), entry, test.metadata, test.rest)
+		if _, err := c.Etcd().Client().Put(t.Context(), "/registry/"+test.key, raw); err != nil {
+			t.Fatal(err)
+		}
+		o := targetOf(t, raw, test.resource)
+		more := strings.Replace(entry, test.fields, test.fields+`,"f:data":{"f:added":{}}`, 1)
+		mustDeny(t, "an added path of "+o.String(), o.patch(t, client, `{"metadata":{"managedFields":[`+more+`]}}`))
+		mustDeny(t, "a label of "+o.String(), o.patch(t, client, metadataChanges["a label"]))
+		o.rewrite(t, client, "")
+		live, err := o.client(client).Get(t.Context(), "atomic", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if entries := live.GetManagedFields(); len(entries) != 1 ||
+			strings.Contains(string(entries[0].FieldsV1.Raw), `"f:name"`) || strings.Contains(string(entries[0].FieldsV1.Raw), "f:app") {
+			t.Errorf("the managed fields of %s are still %v", o, entries)
+		}
+		if owners := live.GetOwnerReferences(); len(owners) > 1 {
+			t.Errorf("the owners of %s are %v", o, owners)
+		}
+	}
 }

@@ -147,6 +147,7 @@ func TestFence(t *testing.T) {
 	t.Run("managed fields of versions that nobody serves", func(t *testing.T) {
 		testUnservedVersions(t, c, client, targets)
 	})
+	t.Run("managed fields of fields that became atomic", func(t *testing.T) { testAtomicFields(t, c, client) })
 	t.Run("managed fields of a version that is gone", func(t *testing.T) { testManagedFields(t, c, client) })
 }
 

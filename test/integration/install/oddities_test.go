@@ -67,6 +67,17 @@ func testChangedByServer(t *testing.T, c *cluster) {
 		}
 		c.mustSucceed(t, "configmaps")
 	})
+	t.Run("an owner that is listed twice", func(t *testing.T) {
+		const owner = `{"apiVersion":"v1","kind":"ConfigMap","name":"first","uid":"c0ffee00-0000-4000-8000-000000000000"}`
+		const twice = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"twice","namespace":"default",` +
+			`"uid":"c0ffee00-0000-4000-8000-000000000001","ownerReferences":[` + owner + "," + owner + `]}}`
+		if _, err := c.Etcd().Client().Put(t.Context(), "/registry/configmaps/default/twice", twice); err != nil {
+			t.Fatal(err)
+		}
+		if m := c.migrate(t, schema.GroupResource{Resource: "configmaps"}); trueCondition(m, v1alpha1.MigrationSucceeded) == nil {
+			t.Errorf("the migration ended with %+v, denied %+v", m.Status.Conditions, m.Status.DeniedObjects)
+		}
+	})
 	t.Run("managed fields of a version that is gone", func(t *testing.T) {
 		c.putOld(t, "/registry/priorityclasses/old", priorityClasses.WithVersion("v1"), "v1beta1")
 		if m := c.migrate(t, priorityClasses); trueCondition(m, v1alpha1.MigrationSucceeded) == nil {

@@ -21,6 +21,7 @@ import (
 	"hash/fnv"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
@@ -35,8 +36,21 @@ type fingerprint struct {
 
 func fingerprintOf(m *metav1.ObjectMeta) fingerprint {
 	return fingerprint{
-		m.Generation, hashOf(m.Labels), hashOf(m.Annotations), hashOf(m.Finalizers), hashOf(m.OwnerReferences),
+		m.Generation, hashOf(m.Labels), hashOf(m.Annotations), hashOf(m.Finalizers), hashOf(distinct(m.OwnerReferences)),
 	}
+}
+
+// distinct returns the owners without repetitions. API servers once let owners be listed twice, and remove repetitions
+// in every patch.
+func distinct(owners []metav1.OwnerReference) []metav1.OwnerReference {
+	var all []metav1.OwnerReference
+	for _, owner := range owners {
+		same := func(other metav1.OwnerReference) bool { return equality.Semantic.DeepEqual(owner, other) }
+		if !slices.ContainsFunc(all, same) {
+			all = append(all, owner)
+		}
+	}
+	return all
 }
 
 // hashOf returns a hash of a value. It does not depend on the order of a map, because Marshal sorts the keys.

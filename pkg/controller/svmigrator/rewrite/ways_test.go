@@ -295,6 +295,10 @@ func TestFingerprint(t *testing.T) {
 			t.Errorf("what differs is %q, want %q", got, want)
 		}
 	}
+	twice := meta(func(m *metav1.ObjectMeta) { m.OwnerReferences = slices.Repeat(m.OwnerReferences, 2) })
+	if got := before.firstDifference(twice); got != "" {
+		t.Errorf("an owner that is listed twice makes a difference: %q", got)
+	}
 }
 
 // TestAdviceWhereTheFenceRefuses wants the advice to fit why a rewrite is no no-op.
