@@ -105,6 +105,7 @@ func servedAt(
 	if served == nil || err != nil {
 		return nil, false, err
 	}
+	candidate.Namespaced = &served.Namespaced
 	candidate.MayUseStatus = slices.Contains(served.StatusVerbs, "patch")
 	return &candidate, slices.Contains(served.Verbs, "list") && slices.Contains(served.Verbs, "patch"), nil
 }

@@ -74,7 +74,8 @@ func testChangedByServer(t *testing.T, c *cluster) {
 		if _, err := c.Etcd().Client().Put(t.Context(), "/registry/configmaps/default/twice", twice); err != nil {
 			t.Fatal(err)
 		}
-		if m := c.migrate(t, schema.GroupResource{Resource: "configmaps"}); trueCondition(m, v1alpha1.MigrationSucceeded) == nil {
+		m := c.migrate(t, schema.GroupResource{Resource: "configmaps"})
+		if trueCondition(m, v1alpha1.MigrationSucceeded) == nil {
 			t.Errorf("the migration ended with %+v, denied %+v", m.Status.Conditions, m.Status.DeniedObjects)
 		}
 	})

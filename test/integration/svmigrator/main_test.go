@@ -45,6 +45,7 @@ func TestMigrator(t *testing.T) {
 		{Name: "People", Servers: 1, Run: onOne(
 			part{"MadeByHand", testMadeByHand},
 			part{"TogetherWithItsDefinition", testTogetherWithItsDefinition}, part{"OtherVersion", testOtherVersion},
+			part{"OtherScope", testOtherScope},
 			part{"LostFields", testLostFields}, part{"AddedDefaults", testAddedDefaults},
 			part{"SchemaThatGetsAField", testSchemaThatGetsAField}, part{"OthersWrite", testOthersWrite},
 		)},

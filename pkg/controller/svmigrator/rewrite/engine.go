@@ -72,6 +72,8 @@ type Resource struct {
 	// GroupVersionResource has the version at which the objects are listed and written.
 	schema.GroupVersionResource
 	Class storageversion.Class
+	// Namespaced says whether objects are in namespaces. It is nil if that is not known.
+	Namespaced *bool
 	// MayUseStatus means that objects may be rewritten through their status subresource, too. The engine does so for
 	// denied objects, and for objects that a rewrite of the resource itself would change.
 	MayUseStatus bool

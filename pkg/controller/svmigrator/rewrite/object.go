@@ -85,6 +85,11 @@ func (a tryResult) paceResult() pacer.Result {
 // rewrite writes an object as it was listed. Of an object that was denied earlier only the name and the UID are known.
 // So it is read first, and left as it is if somebody wrote it after the baseline.
 func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) tryResult {
+	if namespaced := r.resource.Namespaced; namespaced != nil && *namespaced == (object.Namespace == "") {
+		return tryResult{object: object, outcome: sweep.Denied, failure: Failure{kind: refused, message: fmt.Sprintf(
+			"rewriting %s: the resource was defined with another scope when the object was stored, so no request reaches it. "+
+				"Delete its key in etcd, then retry", klog.KRef(object.Namespace, object.Name))}}
+	}
 	if object.ResourceVersion == "" {
 		live, a := r.read(ctx, object)
 		switch {
