@@ -17,15 +17,11 @@ limitations under the License.
 package controller
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 
 	"k8s.io/client-go/rest"
 )
-
-// ErrRedirected says that a write was answered with a redirect.
-var ErrRedirected = errors.New("the answer is a redirect")
 
 // RefuseRedirects has writes fail that are answered with a redirect. A client would follow it with a GET, and whoever
 // sent the write would take the answer for that of the write.
@@ -43,8 +39,8 @@ func (r refusesRedirects) RoundTrip(request *http.Request) (*http.Response, erro
 	switch response.StatusCode {
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther:
 		_ = response.Body.Close()
-		return nil, fmt.Errorf("%w to %q, which a %s cannot follow. Use the address of the API server in the "+
-			"kubeconfig", ErrRedirected, response.Header.Get("Location"), request.Method)
+		return nil, fmt.Errorf("the answer is a redirect to %q, which a %s cannot follow. Use the address of the API "+
+			"server in the kubeconfig", response.Header.Get("Location"), request.Method)
 	}
 	return response, nil
 }

@@ -173,32 +173,43 @@ func testAtomicFields(t *testing.T, c *cluster, client dynamic.Interface) {
 		resource         schema.GroupVersionResource
 		key, kind, rest  string
 		fields, metadata string
+		gone             string // a path in fields
 	}{
 		{
 			schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"},
 			"rolebindings/default/atomic", "RoleBinding",
 			`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"view"}`,
-			`"f:roleRef":{"f:apiGroup":{},"f:kind":{},"f:name":{}},"f:subjects":{}`, "",
+			`"f:roleRef":{"f:apiGroup":{},"f:kind":{},"f:name":{}},"f:subjects":{}`, "", "f:apiGroup",
 		},
 		{
 			schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}, "serviceaccounts/default/atomic",
 			"ServiceAccount", `"secrets":[{"name":"s"}]`,
-			`"f:secrets":{".":{},"k:{\"name\":\"s\"}":{".":{},"f:name":{}}}`, "",
+			`"f:secrets":{".":{},"k:{\"name\":\"s\"}":{".":{},"f:name":{}}}`, "", "f:name",
 		},
 		{
 			schema.GroupVersionResource{Version: "v1", Resource: "services"}, "services/specs/default/atomic", "Service",
 			`"spec":{"clusterIP":"None","clusterIPs":["None"],"ports":[{"port":80,"protocol":"TCP","targetPort":80}],` +
 				`"selector":{"app":"a"},"type":"ClusterIP","sessionAffinity":"None","ipFamilies":["IPv4"],` +
 				`"ipFamilyPolicy":"SingleStack","internalTrafficPolicy":"Cluster"}`,
-			`"f:spec":{"f:selector":{".":{},"f:app":{}}}`, "",
+			`"f:spec":{"f:selector":{".":{},"f:app":{}}}`, "", "f:app",
+		},
+		{
+			schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "cronjobs"}, "cronjobs/default/atomic",
+			"CronJob",
+			`"spec":{"schedule":"0 0 1 1 *","suspend":true,"jobTemplate":{"spec":{"template":{"spec":{"restartPolicy":"Never",` +
+				`"containers":[{"name":"c","image":"i","env":[{"name":"E","valueFrom":{"secretKeyRef":{"name":"s","key":"k"}}}` +
+				`]}]}}}}}`,
+			`"f:spec":{"f:jobTemplate":{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"c\"}":{".":{},` +
+				`"f:env":{".":{},"k:{\"name\":\"E\"}":{".":{},"f:name":{},"f:valueFrom":{"f:secretKeyRef":{"f:key":{},` +
+				`"f:name":{}}}}}}}}}}}}`, "", "f:key",
 		},
 		{
 			schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, "configmaps/default/atomic", "ConfigMap",
-			`"data":{"a":"b"}`, owned, `,"ownerReferences":[` + owner + `,` + owner + `]`,
+			`"data":{"a":"b"}`, owned, `,"ownerReferences":[` + owner + `,` + owner + `]`, "f:kind",
 		},
 		{
 			widgets.WithVersion("v2"), "example.com/widgets/default/atomic", "Widget", `"spec":{}`, owned,
-			`,"ownerReferences":[` + owner + `]`,
+			`,"ownerReferences":[` + owner + `]`, "f:kind",
 		},
 	} {
 		version := test.resource.GroupVersion().String()
@@ -212,6 +223,9 @@ func testAtomicFields(t *testing.T, c *cluster, client dynamic.Interface) {
 		o := targetOf(t, raw, test.resource)
 		more := strings.Replace(entry, test.fields, test.fields+`,"f:data":{"f:added":{}}`, 1)
 		mustDeny(t, "an added path of "+o.String(), o.patch(t, client, `{"metadata":{"managedFields":[`+more+`]}}`))
+		if one := strings.Replace(entry, `,"f:subjects":{}`, "", 1); one != entry {
+			mustDeny(t, "the loss of one path of "+o.String(), o.patch(t, client, `{"metadata":{"managedFields":[`+one+`]}}`))
+		}
 		mustDeny(t, "a label of "+o.String(), o.patch(t, client, metadataChanges["a label"]))
 		o.rewrite(t, client, "")
 		live, err := o.client(client).Get(t.Context(), "atomic", metav1.GetOptions{})
@@ -220,7 +234,7 @@ func testAtomicFields(t *testing.T, c *cluster, client dynamic.Interface) {
 		}
 		entries := live.GetManagedFields()
 		paths := entries[0].FieldsV1.GetRawString()
-		if len(entries) != 1 || strings.Contains(paths, `"f:name"`) || strings.Contains(paths, `"f:app"`) {
+		if len(entries) != 1 || strings.Contains(paths, test.gone) {
 			t.Errorf("the managed fields of %s are still %v", o, entries)
 		}
 		if owners := live.GetOwnerReferences(); len(owners) > 1 {

@@ -40,7 +40,8 @@ func testOtherScope(t *testing.T, c *cluster) {
 	m := c.ended(t, "homes", soon)
 	mustFail(t, m, v1alpha1.MigrationReasonObjectsDenied)
 	progress(t, m, v1alpha1.MigrationProgress{Rewritten: 3, Denied: 1})
-	if message := m.Status.DeniedObjects[0].Message; !strings.Contains(message, "Delete its key in etcd") {
+	const key = "which ends with /migration.test/homes/left, "
+	if message := m.Status.DeniedObjects[0].Message; !strings.Contains(message, key) {
 		t.Errorf("the status says %q", message)
 	}
 }

@@ -48,6 +48,8 @@ func TestRefusal(t *testing.T) {
 			"the fence", "Read the message"},
 		{"", "rewriting default/a would drop .spec.b for clients of version v1. The schema lacks",
 			"the manager", "lose fields"},
+		{"", "rewriting a: the resource was defined with another scope, so no request reaches it. If you need it",
+			"the manager", "another scope"},
 		{"Forbidden", "exceeded quota", "API server", "Read the message"},
 	} {
 		who, remedy := refusal(migrationv1alpha1.DeniedObject{Reason: test.reason, Message: test.message})

@@ -36,6 +36,8 @@ var refusals = []struct {
 		"Read the message, which says what may be the cause and what helps."},
 	{regexp.MustCompile(regexp.QuoteMeta(rewrite.WouldDrop)), "the manager",
 		"The objects would lose fields that clients read. The message says what helps."},
+	{regexp.MustCompile(regexp.QuoteMeta(rewrite.NoRequestReaches)), "the manager",
+		"The objects are left from a definition with another scope. The message says what helps."},
 	{regexp.MustCompile(`failed calling webhook "([^"]+)"`), "webhook $1",
 		"The webhook does not work. Repair it, or exclude these objects from it."},
 	{regexp.MustCompile(`admission webhook "([^"]+)"`), "webhook $1", "Change the objects so that the webhook accepts " +

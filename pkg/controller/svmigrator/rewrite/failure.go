@@ -175,8 +175,7 @@ func classifyUnanswered(err error) Failure {
 		f.kind = interrupted
 	case errors.Is(err, errDefinitionUnread):
 		f.kind = definitionUnread
-	case errors.Is(err, errUnidentified), errors.Is(err, errSameToken), errors.Is(err, errTokenTooLong),
-		errors.Is(err, controller.ErrRedirected):
+	case errors.Is(err, errUnidentified), errors.Is(err, errSameToken), errors.Is(err, errTokenTooLong):
 		f.kind = unsupported
 	case runtime.IsNotRegisteredError(err):
 		f.kind = unsupported

@@ -20,6 +20,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"path"
 	"strconv"
 	"sync"
 	"time"
@@ -86,9 +87,7 @@ func (a tryResult) paceResult() pacer.Result {
 // So it is read first, and left as it is if somebody wrote it after the baseline.
 func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) tryResult {
 	if namespaced := r.resource.Namespaced; namespaced != nil && *namespaced == (object.Namespace == "") {
-		return tryResult{object: object, outcome: sweep.Denied, failure: Failure{kind: refused, message: fmt.Sprintf(
-			"rewriting %s: the resource was defined with another scope when the object was stored, so no request reaches it. "+
-				"Delete its key in etcd, then retry", klog.KRef(object.Namespace, object.Name))}}
+		return r.unreachable(object)
 	}
 	if object.ResourceVersion == "" {
 		live, a := r.read(ctx, object)
@@ -181,6 +180,19 @@ func (r *rewriter) accepted(
 		a.failure = r.changeFailure(object, does, changed)
 	}
 	return a
+}
+
+// NoRequestReaches is in the message about an object that was stored when its resource had another scope.
+const NoRequestReaches = "no request reaches it"
+
+// unreachable returns the result for an object that lists show and no request reaches.
+func (r *rewriter) unreachable(object *sweep.Object) tryResult {
+	key := path.Join(r.resource.Group, r.resource.Resource, object.Namespace, object.Name)
+	return tryResult{object: object, outcome: sweep.Denied, failure: Failure{kind: refused, message: fmt.Sprintf(
+		"rewriting %s: the resource was defined with another scope when the object was stored, so %s. If you need it, "+
+			"create it again as kubectl get shows it. Then delete its key in etcd, which ends with /%s, and no other: not by "+
+			"a prefix",
+		klog.KRef(object.Namespace, object.Name), NoRequestReaches, key)}}
 }
 
 // revision returns the revision of etcd at which an object was stored. It is zero if the object was not stored, or if

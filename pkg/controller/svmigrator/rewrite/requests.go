@@ -123,11 +123,18 @@ func (r *rewriter) objectRequest(
 		NamespaceIfScoped(object.Namespace, object.Namespace != "").Name(object.Name)
 }
 
-// getAt returns a whole object at a version.
+// getAt returns a whole object at a version, with its distinct owners.
 func (r *rewriter) getAt(
 	ctx context.Context, object *sweep.Object, version string,
 ) (*unstructured.Unstructured, error) {
-	return decode(r.objectRequest(object, r.client.Get(), version, acceptWhole, readTimeout).Do(ctx))
+	live, err := decode(r.objectRequest(object, r.client.Get(), version, acceptWhole, readTimeout).Do(ctx))
+	if err != nil {
+		return nil, err
+	}
+	if owners := live.GetOwnerReferences(); len(distinct(owners)) < len(owners) {
+		live.SetOwnerReferences(distinct(owners))
+	}
+	return live, nil
 }
 
 // patchedMetadata is what a rewrite sends. The UID and the resource version are its precondition.

@@ -197,9 +197,6 @@ func (r *rewriter) changedBy(before, after *unstructured.Unstructured, version s
 	if r.resource.Schemas != nil && len(before.GetManagedFields()) > 0 && len(after.GetManagedFields()) == 0 {
 		return managedFieldsPath
 	}
-	if owners := before.GetOwnerReferences(); len(distinct(owners)) < len(owners) {
-		before.SetOwnerReferences(distinct(owners))
-	}
 	expected := before.Object
 	if r.resource.Schemas != nil {
 		expected = r.resource.Schemas.AfterWrite(expected, version)
