@@ -87,7 +87,7 @@ func (a tryResult) paceResult() pacer.Result {
 // So it is read first, and left as it is if somebody wrote it after the baseline.
 func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) tryResult {
 	if namespaced := r.resource.Namespaced; namespaced != nil && *namespaced == (object.Namespace == "") {
-		return r.unreachable(object)
+		return r.outOfReach(object)
 	}
 	if object.ResourceVersion == "" {
 		live, a := r.read(ctx, object)
@@ -185,8 +185,8 @@ func (r *rewriter) accepted(
 // NoRequestReaches is in the message about an object that was stored when its resource had another scope.
 const NoRequestReaches = "no request reaches it"
 
-// unreachable returns the result for an object that lists show and no request reaches.
-func (r *rewriter) unreachable(object *sweep.Object) tryResult {
+// outOfReach returns the result for an object that lists show and no request reaches.
+func (r *rewriter) outOfReach(object *sweep.Object) tryResult {
 	key := path.Join(r.resource.Group, r.resource.Resource, object.Namespace, object.Name)
 	return tryResult{object: object, outcome: sweep.Denied, failure: Failure{kind: refused, message: fmt.Sprintf(
 		"rewriting %s: the resource was defined with another scope when the object was stored, so %s. If you need it, "+

@@ -140,3 +140,21 @@ func TestARestoreThatIsToldTooLate(t *testing.T) {
 		t.Errorf("it ended with %v", err)
 	}
 }
+
+// TestObjectOfAnotherScope has objects that are left from a definition with another scope. No request is sent for one:
+// the rewriter has no client.
+func TestObjectOfAnotherScope(t *testing.T) {
+	for _, test := range []struct {
+		namespaced     bool
+		namespace, key string
+	}{
+		{true, "", "/example.com/widgets/left"},
+		{false, "default", "/example.com/widgets/default/left"},
+	} {
+		w := &rewriter{resource: Resource{GroupVersionResource: widgets.WithVersion("v1"), Namespaced: &test.namespaced}}
+		a := w.rewrite(t.Context(), &sweep.Object{Namespace: test.namespace, Name: "left"})
+		if a.outcome != sweep.Denied || !strings.Contains(a.failure.message, "ends with "+test.key+", ") {
+			t.Errorf("namespaced %t: %v, %s", test.namespaced, a.outcome, a.failure.message)
+		}
+	}
+}
