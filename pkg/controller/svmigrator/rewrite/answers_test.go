@@ -137,12 +137,12 @@ func TestFailuresOfAggregatedServers(t *testing.T) {
 		message         string
 		direct, through failureKind
 	}{
-		"it does not answer":       {503, "ServiceUnavailable", "error trying to reach service", overloaded, aggregatedAway},
-		"it knows nobody":          {401, "Unauthorized", "Unauthorized", unauthenticated, aggregatedAway},
-		"its etcd has no leader":   {500, "", "etcdserver: no leader", overloaded, aggregatedAway},
-		"its etcd is full":         {500, "", "etcdserver: mvcc: database space exceeded", storageFull, aggregatedAway},
-		"the API server is loaded": {429, "TooManyRequests", "too many requests", overloaded, overloaded},
-		"a webhook is away":        {500, "InternalError", "failed calling webhook", internal, internal},
+		"it does not answer":     {503, "ServiceUnavailable", "error trying to reach service", overloaded, aggregatedAway},
+		"it knows nobody":        {401, "Unauthorized", "Unauthorized", unauthenticated, aggregatedAway},
+		"its etcd has no leader": {500, "", "etcdserver: no leader", overloaded, aggregatedAway},
+		"its etcd is full":       {500, "", "etcdserver: mvcc: database space exceeded", storageFull, aggregatedAway},
+		"it is loaded":           {429, "TooManyRequests", "too many requests", overloaded, aggregatedAway},
+		"a webhook is away":      {500, "InternalError", "failed calling webhook", internal, internal},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

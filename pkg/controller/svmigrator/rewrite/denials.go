@@ -27,20 +27,24 @@ import (
 
 // commonDenials are the objects that were denied for one reason that may concern all objects of the resource.
 type commonDenials struct {
-	objects           int
-	namespace         string // that of the last one
-	severalNamespaces bool
-	last              Failure
+	objects, counted int
+	byNamespace      map[string]int
+	last             Failure
 }
 
 // add adds an object, and reports whether there are enough denials to expect the same for all objects. If rewrites
-// would change the objects, these must be of several namespaces, or of none: a webhook or policy may be for one
-// namespace only. A missing permission concerns all namespaces.
+// would change the objects, a few of each namespace count: a webhook or policy may be for some namespaces only. A
+// missing permission concerns all namespaces.
 func (d *commonDenials) add(a tryResult) (enough bool) {
-	d.severalNamespaces = d.severalNamespaces || d.objects > 0 && a.object.Namespace != d.namespace
-	d.objects, d.namespace, d.last = d.objects+1, a.object.Namespace, a.failure
-	all := !a.failure.deniedForChange || a.object.Namespace == "" || d.severalNamespaces
-	return d.objects >= commonDenialsAtLeast && all
+	if d.byNamespace == nil {
+		d.byNamespace = map[string]int{}
+	}
+	namespace := a.object.Namespace
+	d.objects, d.byNamespace[namespace], d.last = d.objects+1, d.byNamespace[namespace]+1, a.failure
+	if !a.failure.deniedForChange || namespace == "" || d.byNamespace[namespace] <= commonDenialsOfNamespace {
+		d.counted++
+	}
+	return d.counted >= commonDenialsAtLeast
 }
 
 // checkCommonDenials returns an error if the answers so far show that this program cannot write any object of the

@@ -56,7 +56,8 @@ func TestTheFenceDeniesObjects(t *testing.T) {
 		"many, all of one namespace":   {objects: 300, of: 300, to: 300, ends: true, tried: 300},
 		"the first namespace":          {objects: 400, of: 200, from: 0, to: 200, tried: 400},
 		"one namespace":                {objects: 400, of: 200, from: 200, to: 400, tried: 400},
-		"many, of several namespaces":  {objects: 2000, of: 50, to: 2000, ends: true, tried: 100},
+		"many, of several namespaces":  {objects: 3000, of: 50, to: 3000, ends: true, tried: 460},
+		"the first nine namespaces":    {objects: 500, of: 50, to: 450, tried: 500},
 		"all since a rule was made":    {objects: 2000, of: 50, from: 200, to: 2000, tried: 2000},
 		"a namespace, and then others": {objects: 400, of: 200, from: 50, to: 200, tried: 400},
 	} {

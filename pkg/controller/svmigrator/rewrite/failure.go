@@ -128,7 +128,7 @@ func Classify(err error, name string) Failure {
 		f.kind = unreachable
 	case code == http.StatusUnauthorized:
 		f.kind = unauthenticated
-	case code == http.StatusInternalServerError && strings.Contains(status.Message, "mvcc: database space exceeded"):
+	case code == http.StatusInternalServerError && databaseFull(status.Message):
 		f.kind = storageFull
 	case code == http.StatusInternalServerError && tooLarge(status.Message):
 		f.kind = refused
@@ -155,6 +155,13 @@ func Classify(err error, name string) Failure {
 	return f
 }
 
+// databaseFull reports whether etcd has reached its quota. A webhook may say the same about an etcd of its own, but API
+// servers put words of theirs before it.
+func databaseFull(message string) bool {
+	return strings.HasPrefix(strings.TrimPrefix(message, "rpc error: code = ResourceExhausted desc = "),
+		"etcdserver: mvcc: database space exceeded")
+}
+
 // fromEtcd reports whether the API server passes on an error of etcd, for example that it has no leader. It is not
 // about the object.
 func fromEtcd(message string) bool {
@@ -175,8 +182,10 @@ func classifyUnanswered(err error) Failure {
 		f.kind = interrupted
 	case errors.Is(err, errDefinitionUnread):
 		f.kind = definitionUnread
-	case errors.Is(err, errUnidentified), errors.Is(err, errSameToken), errors.Is(err, errTokenTooLong):
+	case errors.Is(err, errUnidentified), errors.Is(err, errSameToken), errors.Is(err, errTooLong):
 		f.kind = unsupported
+	case errors.Is(err, errTokenTooLong): // Who may create objects may cause this, so it is tried again.
+		f.kind = refused
 	case runtime.IsNotRegisteredError(err):
 		f.kind = unsupported
 		f.message = "it does not answer with metadata alone: " + f.message

@@ -131,8 +131,17 @@ func TestClassify(t *testing.T) {
 			err: fenced("expression 'x' resulted in error: y"), object: "w", want: Failure{kind: refused},
 		},
 		"etcd has no space": {
-			err:    said(http.StatusInternalServerError, "etcdserver: mvcc: database space exceeded"),
+			err:    passedOn("etcdserver: mvcc: database space exceeded"),
 			object: "w", want: Failure{kind: storageFull}, passes: true,
+		},
+		"the client of etcd says that etcd has no space": {
+			err:    passedOn("rpc error: code = ResourceExhausted desc = etcdserver: mvcc: database space exceeded"),
+			object: "w", want: Failure{kind: storageFull}, passes: true,
+		},
+		"the etcd of a webhook has no space": {
+			err: apierrors.NewInternalError(errors.New(`failed calling webhook "a": failed to call webhook: an error on the ` +
+				`server ("etcdserver: mvcc: database space exceeded") has prevented the request from succeeding`)),
+			object: "w", want: Failure{kind: internal}, passes: true,
 		},
 		"etcd has no leader": {
 			err:    passedOn("etcdserver: no leader"),

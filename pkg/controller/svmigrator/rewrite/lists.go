@@ -34,11 +34,16 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
+	"sigs.k8s.io/svm-controller-manager/pkg/retry"
 )
 
 // maxRestarts is how often a list may start from the beginning. If a server rejects its own continue tokens each time,
 // the objects cannot be listed.
 const maxRestarts = 5
+
+// maxListTries is how often a list is tried where nothing keeps how far it came: of a million events, one request in a
+// thousand may fail without an end to the others.
+const maxListTries = 8
 
 // errUnidentified says that a rewrite could not tell whether an object is still the one that was listed. Each would
 // count as written by others, and the migration would succeed without a write.
@@ -61,31 +66,40 @@ type listing struct {
 	err   error
 }
 
-// maxListBytes bounds the answer to a list. Metadata of 500 objects are about a megabyte, but annotations and
-// managedFields of one object may be as large. Three migrations list at a time, and decoding takes several times as
-// much.
-const maxListBytes = 8 << 20
+const (
+	// maxListBytes bounds the answer to a list of several objects. Metadata of 500 objects are about a megabyte, but
+	// annotations and managedFields of one object may be as large. Three migrations list at a time, and decoding takes
+	// several times as much.
+	maxListBytes = 8 << 20
+	// maxAnswerBytes bounds all other answers, so that no aggregated server can take the memory of all migrations. A list
+	// of one object is that large only if the server ignores the limit.
+	maxAnswerBytes = 64 << 20
+)
 
-// errTooLong says that the answer to a list is longer than maxListBytes.
-var errTooLong = errors.New("the metadata of the objects are too large for one list")
+// errTooLong says that an answer is longer than it may be.
+var errTooLong = errors.New("its answer has more bytes than this program reads")
 
-// bounded is the key in the context of a request whose answer is bounded.
-type bounded struct{}
+// longest is the key in the context of a request for how many bytes its answer may have, if that is not maxAnswerBytes.
+type longest struct{}
 
-// boundedAnswers does not read more than maxListBytes of a bounded answer.
+// boundedAnswers does not read more of an answer than it may have.
 type boundedAnswers struct{ next http.RoundTripper }
 
 func (b boundedAnswers) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := b.next.RoundTrip(request)
-	if err != nil || request.Context().Value(bounded{}) == nil {
-		return response, err
+	if err != nil {
+		return nil, err
 	}
 	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxListBytes+1))
+	most, isSet := request.Context().Value(longest{}).(int64)
+	if !isSet {
+		most = maxAnswerBytes
+	}
+	body, err := io.ReadAll(io.LimitReader(response.Body, most+1))
 	switch {
 	case err != nil:
 		return nil, err
-	case len(body) > maxListBytes:
+	case int64(len(body)) > most:
 		return nil, errTooLong
 	}
 	response.Body = io.NopCloser(bytes.NewReader(body))
@@ -99,13 +113,13 @@ func (b boundedAnswers) RoundTrip(request *http.Request) (*http.Response, error)
 //   - After a success the next list may ask for twice as many, if half of maxListBytes is likely to be enough for
 //     them.
 //
-// A limit of zero means as many objects as a chunk has. The answer to a list of one object is not bounded, because a
-// server may ignore the limit.
+// A limit of zero means as many objects as a chunk has. A server may ignore the limit, so the answer to a list of one
+// object may be longer.
 func (e *Engine) lister(w *rewriter, limit *int64) func(ctx context.Context, token string) (sweep.Chunk, error) {
 	return func(ctx context.Context, token string) (sweep.Chunk, error) {
 		*limit = cmp.Or(*limit, e.chunkSize)
 		list, length, err := w.list(ctx, token, *limit)
-		for errors.Is(err, errTooLong) {
+		for errors.Is(err, errTooLong) && *limit > 1 {
 			*limit = max(1, *limit/4)
 			list, length, err = w.list(ctx, token, *limit)
 		}
@@ -143,7 +157,7 @@ func (e *Engine) lister(w *rewriter, limit *int64) func(ctx context.Context, tok
 		for i := range list.Items {
 			item := &list.Items[i]
 			if item.ResourceVersion == "" || item.UID == "" {
-				return sweep.Chunk{}, errUnidentified
+				return sweep.Chunk{}, fmt.Errorf("%w: %s", errUnidentified, klog.KObj(item))
 			}
 			object := &sweep.Object{
 				Namespace: item.Namespace, Name: item.Name, UID: item.UID, ResourceVersion: item.ResourceVersion,
@@ -227,17 +241,22 @@ func (e *Engine) WrittenBefore(
 	ctx context.Context, resource Resource, baseline string,
 ) (older bool, listed string, err error) {
 	list, isNewer, token := e.lister(e.newRewriter(resource, ""), new(int64)), newer(resource.Class), ""
-	for newToken := false; ; {
+	for newToken, tries := false, 0; ; {
 		chunk, err := list(ctx, token)
 		if err != nil {
 			failure := Classify(err, "")
-			if failure.kind != tokenExpired || failure.token == "" || newToken {
+			tries++
+			switch {
+			case failure.kind == tokenExpired && failure.token != "" && !newToken:
+				token, newToken = failure.token, true // The rest of the list is newer than the chunks before.
+			case failure.Passes() && tries < maxListTries &&
+				retry.Sleep(ctx, e.clock, max(RetryDelay(tries), failure.retryAfter)):
+			default:
 				return false, "", fmt.Errorf("listing the objects: %w", err)
 			}
-			token, newToken = failure.token, true // The rest of the list is newer than the chunks before.
 			continue
 		}
-		newToken = false
+		newToken, tries = false, 0
 		listed = cmp.Or(listed, chunk.ResourceVersion)
 		if baseline == "" || slices.ContainsFunc(chunk.Objects, func(object *sweep.Object) bool {
 			return !isNewer(object.ResourceVersion, baseline)

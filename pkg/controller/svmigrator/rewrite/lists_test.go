@@ -101,6 +101,31 @@ func TestListThatDoesNotEnd(t *testing.T) {
 	}
 }
 
+// TestListsOfExpiringObjectsFail wants a failure that passes to cost one list, not all before it.
+func TestListsOfExpiringObjectsFail(t *testing.T) {
+	var tokens []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		token := request.URL.Query().Get("continue")
+		tokens = append(tokens, token)
+		if len(tokens) == 2 {
+			http.Error(w, "later", http.StatusTooManyRequests)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"9",`+
+			`"continue":%q},"items":[]}`, map[string]string{"": "second"}[token])
+	}))
+	defer server.Close()
+	e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	older, _, err := e.WrittenBefore(t.Context(), Resource{GroupVersionResource: widgets.WithVersion("v1")}, "8")
+	if want := []string{"", "second", "second"}; older || err != nil || !slices.Equal(tokens, want) {
+		t.Errorf("asked with the tokens %q, want %q; found an old object: %t, error: %v", tokens, want, older, err)
+	}
+}
+
 // TestTokenThatIsTooLong has a list that ends with an object of a long name.
 func TestTokenThatIsTooLong(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -118,7 +143,7 @@ func TestTokenThatIsTooLong(t *testing.T) {
 		Resource: "roles"}}
 	_, err = e.lister(e.newRewriter(roles, ""), new(int64))(t.Context(), "")
 	const want = `the namespace "theirs" has 102400 bytes`
-	if f := Classify(err, ""); f.kind != unsupported || !strings.Contains(f.String(), want) {
+	if f := Classify(err, ""); f.kind != refused || !strings.Contains(f.String(), want) {
 		t.Errorf("%v means %q", err, f.kind)
 	}
 }
@@ -201,6 +226,32 @@ func TestServerWithoutLimits(t *testing.T) {
 		Group: "example.com", Version: "v1", Resource: "widgets"}}, ""), new(int64))(t.Context(), "")
 	if err != nil || len(chunk.Objects) != 200 {
 		t.Errorf("listed %d objects, with the error %v", len(chunk.Objects), err)
+	}
+}
+
+// TestServerThatDoesNotEnd answers every list with more than anybody has.
+func TestServerThatDoesNotEnd(t *testing.T) {
+	var limits []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		limits = append(limits, request.URL.Query().Get("limit"))
+		w.Header().Set("Content-Type", "application/json")
+		for line := []byte(strings.Repeat(" ", 1<<20)); ; {
+			if _, err := w.Write(line); err != nil {
+				return
+			}
+		}
+	}))
+	defer server.Close()
+	e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 16, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1")}, "")
+	if _, err = e.lister(w, new(int64))(t.Context(), ""); !errors.Is(err, errTooLong) || Classify(err, "").Passes() {
+		t.Errorf("the list has the error %v", err)
+	}
+	if want := []string{"16", "4", "1"}; !slices.Equal(limits, want) {
+		t.Errorf("asked for %v objects, want %v", limits, want)
 	}
 }
 

@@ -19,7 +19,9 @@ package rewrite
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net/url"
 	"path"
 	"strconv"
 	"sync"
@@ -242,7 +244,7 @@ func (r *rewriter) classify(ctx context.Context, object *sweep.Object, err error
 			f.kind = internal
 		}
 	}
-	fromBehind := f.answered && f.reason != metav1.StatusReasonTooManyRequests && r.aggregated()
+	fromBehind := r.aggregated() && !errors.As(err, new(*url.Error)) // Also an answer that cannot be read.
 	if fromBehind && consequences[f.kind].signal != pacer.OK {
 		f.kind = aggregatedAway // An aggregated server that does not answer must not slow down other migrations.
 	}

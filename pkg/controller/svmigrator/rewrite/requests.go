@@ -93,7 +93,7 @@ func (r *rewriter) list(
 		request.Param("continue", token)
 	}
 	if limit > 1 {
-		ctx = context.WithValue(ctx, bounded{}, true)
+		ctx = context.WithValue(ctx, longest{}, int64(maxListBytes))
 	}
 	result := request.Do(ctx)
 	body, _ := result.Raw() // answerOf returns the error.

@@ -51,8 +51,10 @@ const (
 	outageAtMost   = 30 * time.Minute
 
 	// If commonDenialsAtLeast rewrites lacked the permission, or would change the object, and none succeeded, the run
-	// fails and tries no other object: see commonDenials.
-	commonDenialsAtLeast = 100
+	// fails and tries no other object. Of those that would change the object, at most commonDenialsOfNamespace of each
+	// namespace count: see commonDenials.
+	commonDenialsAtLeast     = 100
+	commonDenialsOfNamespace = 10
 	// maxDenialLines is how many denied objects each try of a run logs at the default verbosity.
 	maxDenialLines = 100
 
