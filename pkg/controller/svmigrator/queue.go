@@ -56,6 +56,14 @@ type rank struct {
 	name  string
 }
 
+// withoutPriority returns the rank by age. Stuck migrations still come last.
+func (a rank) withoutPriority() rank {
+	if a.priority != stuck {
+		a.priority = begun
+	}
+	return a
+}
+
 func (a rank) compare(b rank) int {
 	return cmp.Or(cmp.Compare(a.priority, b.priority), a.since.Compare(b.since), cmp.Compare(a.name, b.name))
 }
@@ -84,7 +92,12 @@ func rankOf(
 type readyOrder struct {
 	names []string
 	rank  func(name string) rank
+	pops  int
 }
+
+// oldestEvery is how often the migration that has waited longest comes next. Otherwise migrations that are created again
+// and again, for instance because somebody changes definitions, would keep others from running.
+const oldestEvery = 3
 
 // Touch implements workqueue.Queue.
 func (*readyOrder) Touch(string) {}
@@ -97,7 +110,14 @@ func (q *readyOrder) Len() int { return len(q.names) }
 
 // Pop implements workqueue.Queue.
 func (q *readyOrder) Pop() string {
-	first := slices.MinFunc(q.names, func(a, b string) int { return q.rank(a).compare(q.rank(b)) })
+	q.pops++
+	first := slices.MinFunc(q.names, func(a, b string) int {
+		one, other := q.rank(a), q.rank(b)
+		if q.pops%oldestEvery == 0 {
+			one, other = one.withoutPriority(), other.withoutPriority()
+		}
+		return one.compare(other)
+	})
 	q.names = slices.DeleteFunc(q.names, func(name string) bool { return name == first })
 	return first
 }
