@@ -31,7 +31,7 @@ import (
 var leasesIdentify = version.MajorMinor(1, 35)
 
 // leasesEndWithProcesses is the first Kubernetes version whose Lease no other process takes over. A server of 1.35 may
-// be rolled back to 1.34, which takes Leases over. One of 1.36 may not.
+// be rolled back to 1.34, which takes Leases over. One of 1.36 may not, unless it emulates 1.34.
 var leasesEndWithProcesses = version.MajorMinor(1, 36)
 
 // LeaseIdentifiesProcess reports whether the identity Lease of a server of that version tells one process from the

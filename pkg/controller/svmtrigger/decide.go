@@ -257,7 +257,10 @@ func (e *evaluation) decideAt(at time.Time) {
 
 // problemMayPass reports whether the observation has been incomplete for so short a time that it may become complete by
 // itself. The decision reports, creates and concludes nothing meanwhile.
-func (e *evaluation) problemMayPass() bool {
+func (e *evaluation) problemMayPass() bool { return e.problemWithin(e.in.Periods.Patience) }
+
+// problemWithin reports whether the observation is incomplete, and has been for a shorter time.
+func (e *evaluation) problemWithin(patience time.Duration) bool {
 	problem := e.in.Observation.Problem
-	return problem != nil && e.in.Now.Before(problem.Since.Add(e.in.Periods.Patience))
+	return problem != nil && e.in.Now.Before(problem.Since.Add(patience))
 }

@@ -59,8 +59,7 @@ func (e *evaluation) recordSightings() {
 	unreadDeparted := slices.ContainsFunc(sightings, func(s storageversion.Sighting) bool {
 		return slices.ContainsFunc(s.UnreadDeparted, e.mayBeUnasked)
 	})
-	e.unseenServers = !e.problemMayPass() && e.ofKubeAPIServers() &&
-		slices.ContainsFunc(e.in.Observation.UnreadLiving, e.mayWriteAnything)
+	e.unseenServers = e.ofKubeAPIServers() && slices.ContainsFunc(e.in.Observation.UnreadLiving, e.mayWriteAnything)
 	if gap || unreadDeparted || e.unseenServers {
 		add(storageversion.Unknown)
 	}
@@ -131,6 +130,8 @@ func (e *evaluation) findAgreement() {
 	case o.Problem != nil && o.Class == "":
 		// The observer reports no changes of a resource that it has never heard of.
 		e.decideAt(e.in.Now.Add(e.in.Periods.Patience))
+	case o.Problem != nil:
+		e.decideAt(o.Problem.Since.Add(e.in.Periods.UnreadPatience))
 	case o.Problem == nil && len(e.last.Writing) == 1:
 		e.decideAt(e.agreedFrom)
 	}
@@ -190,13 +191,18 @@ func (e *evaluation) ofKubeAPIServers() bool {
 		storageversion.FromKubeAPIServers(*recorded)
 }
 
-// mayWriteAnything reports whether a living server that was not read may be another process than the recorded one.
-// Where a process may take over the Lease of the one before, the record says nothing about the server.
+// mayWriteAnything reports whether a living server has not been read for too long, and may be another process than the
+// recorded one. Where a process may take over the Lease of the one before, the record says nothing about the server,
+// and it has less time: if such a process leaves unread, nobody learns of it.
 func (e *evaluation) mayWriteAnything(server storageversion.Process) bool {
-	return e.mayBeUnasked(server) || slices.ContainsFunc(e.old.Evidence.Endpoints,
+	recorded := e.old.Evidence
+	if server.Incarnation == "" || recorded != nil && slices.ContainsFunc(recorded.Endpoints,
 		func(endpoint migrationv1alpha1.EndpointEvidence) bool {
 			return storageversion.LeaseMayOutliveProcess(endpoint.ServerVersion)
-		})
+		}) {
+		return !e.problemMayPass()
+	}
+	return !e.problemWithin(e.in.Periods.UnreadPatience) && e.mayBeUnasked(server)
 }
 
 // mayBeUnasked reports whether the recorded evidence leaves open that the writer of the state never asked this server.

@@ -319,6 +319,11 @@ func TestServersThatCannotBeSeen(t *testing.T) {
 		t.Errorf("the servers do not agree, but nothing unknown was stored: %+v", d.Status)
 	}
 	o.Class, o.UnreadLiving = storageversion.BuiltIn, []storageversion.Process{{Identity: "b", Incarnation: "2"}}
+	if d := decide(o); !slices.Equal(d.Status.PersistedStorageVersionHashes, []string{v1}) || d.Status.Epoch != 1 ||
+		!d.DecideAt.Equal(problem.Since.Add(periods.UnreadPatience)) {
+		t.Errorf("its caches may not be full yet: %+v", d)
+	}
+	l.in.Now = problem.Since.Add(periods.UnreadPatience)
 	if d := decide(o); !slices.Equal(d.Status.PersistedStorageVersionHashes, []string{v1, storageversion.Unknown}) ||
 		d.Status.Epoch != 2 || d.Status.CurrentStorageVersionHash != storageversion.Unknown {
 		t.Errorf("a new server that cannot be asked may write anything: %+v", d.Status)

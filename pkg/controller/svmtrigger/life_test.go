@@ -39,8 +39,8 @@ var (
 	widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
 	v1      = storageversion.Hash(schema.GroupVersion{Group: "example.com", Version: "v1"}, "Widget")
 	v2      = storageversion.Hash(schema.GroupVersion{Group: "example.com", Version: "v2"}, "Widget")
-	periods = Periods{Settle: time.Minute, Patience: 15 * time.Second, Poll: 10 * time.Minute, Heartbeat: time.Hour,
-		MinBackoff: 5 * time.Minute, MaxBackoff: time.Hour}
+	periods = Periods{Settle: time.Minute, Patience: 15 * time.Second, UnreadPatience: time.Minute,
+		Poll: 10 * time.Minute, Heartbeat: time.Hour, MinBackoff: 5 * time.Minute, MaxBackoff: time.Hour}
 )
 
 // life is that of one resource, its state and its migrations, with an API server that stores what is decided.

@@ -32,6 +32,8 @@ type Periods struct {
 	Soak time.Duration
 	// Patience is how long an observation may be incomplete before a decision reports that.
 	Patience time.Duration
+	// UnreadPatience is how long a server may live unread before the record says that it may write any encoding.
+	UnreadPatience time.Duration
 	// Poll is how often the observer reads what it cannot watch. Evidence that cannot be compared with later evidence
 	// is valid for that long.
 	Poll time.Duration
@@ -46,11 +48,14 @@ type Periods struct {
 func DefaultPeriods() Periods {
 	return Periods{
 		Settle: storageversion.DefaultSettlePeriod,
-		// A server that restarts is unseen for up to half a minute on a slow machine, which needs no report. If patience
-		// were shorter, each such restart would migrate all built-in resources. If it were longer, people would learn later
-		// of a server that nobody can ask; until then nothing is created or proven.
+		// A server that restarts is unseen for up to half a minute on a slow machine, which needs no report. Until the
+		// report nothing is created or proven either.
 		Patience: time.Minute,
-		Poll:     storageversion.DefaultPollInterval,
+		// If it were shorter, a restart would migrate all built-in resources. A server advertises its address when its watch
+		// caches are full, or after --storage-initialization-timeout (a minute). One that comes when another one has crashed
+		// is unread until that one counts as gone, two minutes later.
+		UnreadPatience: 4 * time.Minute,
+		Poll:           storageversion.DefaultPollInterval,
 		// It shows people that the trigger is alive. For 60 resources it costs one write a minute.
 		Heartbeat: time.Hour,
 		// Most migrations fail for a reason that stays until somebody removes it, and each attempt reads all objects. The
