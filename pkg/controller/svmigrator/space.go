@@ -54,6 +54,8 @@ const (
 	objectsMetric, bytesMetric = "apiserver_resource_objects", "apiserver_resource_size_estimate_bytes"
 	// etcdLabel is the label of sizeMetric with the ID of the etcd.
 	etcdLabel = "storage_cluster_id"
+	// sizesTimeout bounds a reading. Before it answers, an API server gathers all of its metrics.
+	sizesTimeout = 15 * time.Second
 	// firstReadings is more than one because the members of etcd have files of different sizes, and an API server that
 	// knows several members reports the size of any one. Growth counts from the largest of these sizes.
 	firstReadings = 5
@@ -271,6 +273,7 @@ func (s *space) readSizes(ctx context.Context) (all reportedSizes, allAnswered b
 	all = reportedSizes{files: map[string]int64{}, objects: map[schema.GroupResource]objectSizes{}}
 	noSize := errNoSize
 	err = s.env.observer.AskEach(ctx, func(ctx context.Context, server documents.Reader) error {
+		server.Timeout = sizesTimeout
 		families, err := server.Families(ctx, objectsMetric, bytesMetric, sizeMetric)
 		// An answer that is not protobuf has no size, and later answers will have none.
 		if err != nil && retry.IsUnanswered(err) && !errors.Is(err, proto.Error) {

@@ -46,6 +46,10 @@ const (
 	AsMetadataList = ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 )
 
+// maxBytes bounds a document. An aggregated server sends what it likes, and all instances of the manager read it. The
+// largest of kube-apiserver is that of all groups: of 2,000 definitions it has about 1 MB.
+const maxBytes = 32 << 20
+
 // Reader reads documents from one address.
 type Reader struct {
 	Client rest.Interface
@@ -61,13 +65,18 @@ func (r Reader) get(ctx context.Context, path string, query map[string]string, a
 	for name, value := range query {
 		request.Param(name, value)
 	}
-	result := request.Do(ctx)
-	// The error of Raw does not have the words of the API server, the one of Error has.
-	if err = result.Error(); err == nil {
-		body, err = result.Raw()
+	ctx, cancel := context.WithTimeout(ctx, r.Timeout) // Stream does not end when the timeout of the request is over.
+	defer cancel()
+	stream, err := request.Stream(ctx)
+	if err == nil {
+		defer func() { _ = stream.Close() }()
+		body, err = io.ReadAll(io.LimitReader(stream, maxBytes+1))
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("getting %s: %w", path, err)
+	case len(body) > maxBytes:
+		return nil, fmt.Errorf("getting %s: the answer has more than %d MiB", path, maxBytes>>20)
 	}
 	return body, nil
 }

@@ -164,6 +164,22 @@ func TestMetricFamilies(t *testing.T) {
 	}
 }
 
+// TestDocumentThatDoesNotEnd has an aggregated server that takes what memory it gets.
+func TestDocumentThatDoesNotEnd(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for line := bytes.Repeat([]byte(" "), 1<<20); ; {
+			if _, err := w.Write(line); err != nil {
+				return
+			}
+		}
+	}))
+	defer s.Close()
+	_, err := readerOf(t, s).Resources(t.Context(), schema.GroupVersion{Group: "example.com", Version: "v1"})
+	if want := "getting /apis/example.com/v1: the answer has more than 32 MiB"; err == nil || err.Error() != want {
+		t.Errorf("got the error %v, want %s", err, want)
+	}
+}
+
 func TestWhatIsNotServedAndWhatCannotBeRead(t *testing.T) {
 	status := func(code, reason, message string) string {
 		return `{"kind":"Status","apiVersion":"v1","status":"Failure","code":` + code + `,"reason":"` + reason +

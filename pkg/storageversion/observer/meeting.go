@@ -35,8 +35,9 @@ const (
 	// leaves one of them out in one of 60,000 meetings.
 	connectionsPerServer = 10
 
-	// meetingTimeout bounds how long a meeting keeps the observer from anything else.
-	meetingTimeout = 20 * time.Second
+	// meetingTimePerServer bounds how long a meeting keeps the observer from anything else. A balancer that chooses at
+	// random needs 22 connections on average to lead to each of eight servers.
+	meetingTimePerServer = 10 * time.Second
 
 	// manyTimes is how often a connection is asked for the start time on which documents were read. If each request on it
 	// reaches one of two processes by chance, this notices in all but one of 256 cases, for each of the connections.
@@ -55,11 +56,13 @@ type meeting struct {
 	noStart  error
 	failures map[string]error
 	answered sets.Set[string]
+	// outOfTime means that it had no time for all connections.
+	outOfTime bool
 }
 
 // meet holds a meeting. The caller closes it.
 func (c *clients) meet(ctx context.Context, addresses []string, direct bool, wanted int) *meeting {
-	ctx, cancel := context.WithTimeout(ctx, meetingTimeout)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(wanted)*meetingTimePerServer)
 	defer cancel()
 	m := &meeting{
 		addresses: addresses, wanted: wanted, met: map[string]*connection{}, failures: map[string]error{},
@@ -87,6 +90,7 @@ func (c *clients) meet(ctx context.Context, addresses []string, direct bool, wan
 			m.met[name] = one
 		}
 	}
+	m.outOfTime = ctx.Err() != nil
 	return m
 }
 
@@ -111,10 +115,14 @@ func (m *meeting) whyUnmet() string {
 			started = append(started, one.who.Started.Format(time.RFC3339Nano))
 		}
 		slices.Sort(started)
+		slow := ""
+		if m.outOfTime {
+			slow = ", before its time was over: they are slow to answer, for instance /metrics"
+		}
 		return fmt.Sprintf("the API servers share %s, and the manager made %d connections and reached only %d of them "+
-			"(started at %s). Make sure that the load balancer there leads some of these connections to each API server, or "+
+			"(started at %s)%s. Make sure that the load balancer there leads some of these connections to each API server, or "+
 			"%s, or delete the Leases in kube-system of API servers that are gone for good",
-			m.where(), len(m.open), len(m.met), cmp.Or(strings.Join(started, ", "), "no known time"), ownAddresses)
+			m.where(), len(m.open), len(m.met), cmp.Or(strings.Join(started, ", "), "no known time"), slow, ownAddresses)
 	}
 }
 
