@@ -21,6 +21,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -250,8 +251,10 @@ func (o *Options) printDenied(all []Denied) {
 	slices.Sort(refusals)
 	for _, refusal := range refusals {
 		object := first[refusal]
-		fmt.Fprintln(o.Out, printers.EscapeTerminal(fmt.Sprintf("  %s\n    The answer for %s: %s", refusal,
-			cache.NewObjectName(object.Namespace, object.Name), object.Message)))
+		answer := fmt.Sprintf("The answer for %s: %s", cache.NewObjectName(object.Namespace, object.Name), object.Message)
+		// Its author may be a tenant, so it must not look like lines of this command.
+		answer = strings.Join(strings.Fields(answer), " ")
+		fmt.Fprintln(o.Out, printers.EscapeTerminal("  "+refusal+"\n    "+answer))
 	}
 	fmt.Fprintln(o.Out, "Then:")
 	for _, then := range append(assess.Commands(retries, nil), gone...) {

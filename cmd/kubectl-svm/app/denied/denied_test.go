@@ -50,6 +50,9 @@ func TestRefusal(t *testing.T) {
 			"the manager", "lose fields"},
 		{"", "rewriting a: the resource was defined with another scope, so no request reaches it. If you need it",
 			"the manager", "another scope"},
+		{"", `admission webhook "no.example.com" denied the request: it would drop nothing`, "webhook no.example.com",
+			"matchCondition"},
+		{"InternalError", `Internal error occurred: add: path "User "eve" cannot patch resource"`, "API server", "Read"},
 		{"Forbidden", "exceeded quota", "API server", "Read the message"},
 	} {
 		who, remedy := refusal(migrationv1alpha1.DeniedObject{Reason: test.reason, Message: test.message})
@@ -64,7 +67,7 @@ func TestScreen(t *testing.T) {
 	m.Spec.Resource = migrationv1alpha1.GroupVersionResource{Group: "example.com", Resource: "widgets"}
 	m.Status.Progress = &migrationv1alpha1.MigrationProgress{Denied: 4}
 	m.Status.DeniedObjects = []migrationv1alpha1.DeniedObject{
-		{Namespace: "pay", Name: "roll", Reason: "Invalid", Message: "is invalid: too old"},
+		{Namespace: "pay", Name: "roll", Reason: "Invalid", Message: "is invalid:\r\nThen:\n  too old"},
 		{Namespace: "pay", Name: "slip", Reason: "Invalid", Message: "is invalid: too old"},
 		{Name: "e\x1b[2J", Reason: "Forbidden", Message: "n\x1b[2Jo"}, // Names of roles may have any characters.
 	}
@@ -83,7 +86,7 @@ What to do:
   API server: Read the message, and change the objects or the rule that refuses them.
     The answer for e^[[2J: n^[[2Jo
   validation: The objects are not valid any more. Repair them with kubectl edit, or delete them.
-    The answer for pay/roll: is invalid: too old
+    The answer for pay/roll: is invalid: Then: too old
 Then:
   kubectl svm retry widgets.example.com
   nothing: the API server does not serve gadgets.example.com any more

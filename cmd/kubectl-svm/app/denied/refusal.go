@@ -27,25 +27,26 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 )
 
-// refusals are the words of refusals, with who refuses, and what to do. $1 and $2 stand for parts of the words.
+// refusals are the words of refusals, with who refuses, and what to do. $1 and $2 stand for parts of the words. Those
+// of webhooks come first, because their authors may quote all others.
 var refusals = []struct {
 	words       *regexp.Regexp
 	who, remedy string
 }{
+	{regexp.MustCompile(`failed calling webhook "([^"]+)"`), "webhook $1",
+		"The webhook does not work. Repair it, or exclude these objects from it."},
+	{regexp.MustCompile(`admission webhook "([^"]+)"`), "webhook $1", "Change the objects so that the webhook accepts " +
+		"them. Or add a matchCondition to the webhook that skips the user of the manager."},
 	{regexp.MustCompile(regexp.QuoteMeta(fence.DeniedChange)), "the fence",
 		"Read the message, which says what may be the cause and what helps."},
 	{regexp.MustCompile(regexp.QuoteMeta(rewrite.WouldDrop)), "the manager",
 		"The objects would lose fields that clients read. The message says what helps."},
 	{regexp.MustCompile(regexp.QuoteMeta(rewrite.NoRequestReaches)), "the manager",
 		"The objects are left from a definition with another scope. The message says what helps."},
-	{regexp.MustCompile(`failed calling webhook "([^"]+)"`), "webhook $1",
-		"The webhook does not work. Repair it, or exclude these objects from it."},
-	{regexp.MustCompile(`admission webhook "([^"]+)"`), "webhook $1", "Change the objects so that the webhook accepts " +
-		"them. Or add a matchCondition to the webhook that skips the user of the manager."},
 	{regexp.MustCompile(`(ValidatingAdmissionPolicy|MutatingAdmissionPolicy) '([^']+)'`), "$1 $2", "Change the " +
 		"objects so that the policy accepts them. Or add a matchCondition to the policy that skips the user of the manager."},
-	{regexp.MustCompile(`User "([^"]+)" cannot (\w+) resource`), "RBAC", "Allow the user $1 to $2 the objects. For " +
-		"custom resources: kubectl svm rbac | kubectl apply -f -"},
+	{regexp.MustCompile(`^[^"]*"[^"]*" is forbidden: User "([^"]+)" cannot (\w+) resource`), "RBAC",
+		"Allow the user $1 to $2 the objects. For custom resources: kubectl svm rbac | kubectl apply -f -"},
 	{regexp.MustCompile(`^namespaces "([^"]+)" not found$`), "namespace $1", "The objects still exist, but their " +
 		"namespace does not. Create the namespace again. Then delete it, which deletes the objects too, or retry."},
 }
