@@ -32,6 +32,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -246,4 +247,47 @@ func (c *cluster) useState(ctx context.Context, name string) error {
 		return fmt.Errorf("get after deletion: %w", err)
 	}
 	return nil
+}
+
+// TestDefinitionsOfEarlyReleases has those that kube-storage-version-migrator installed before v0.0.5, as
+// apiextensions.k8s.io/v1beta1. The API server of that time stored a default that no later one accepts beside defaults
+// in schemas, and that no manifest of today names.
+func TestDefinitionsOfEarlyReleases(t *testing.T) {
+	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{{AllowAll: true}}})
+	c, err := newCluster(cp.AdminConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.install(t.Context(), oldDefinitions(t)); err != nil {
+		t.Fatal(err)
+	}
+	definitions := c.dynamic.Resource(apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions"))
+	for _, object := range objectsIn(t, filepath.FromSlash("../../../build/manifests/crds/migration*.yaml")) {
+		name := object.GetName()
+		key := "/registry/apiextensions.k8s.io/customresourcedefinitions/" + name
+		got, err := cp.Etcd().Client().Get(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		early := strings.Replace(string(got.Kvs[0].Value), `"preserveUnknownFields":false`, `"preserveUnknownFields":true`, 1)
+		if _, err := cp.Etcd().Client().Put(t.Context(), key, early); err != nil {
+			t.Fatal(err)
+		}
+		apply := func() error {
+			_, err := definitions.Apply(t.Context(), name, object, metav1.ApplyOptions{FieldManager: "kubectl", Force: true})
+			return err
+		}
+		refused := strings.Contains(fmt.Sprint(apply()), "spec.preserveUnknownFields: Invalid value: true")
+		if hasDefaults := name == "storageversionmigrations.migration.k8s.io"; refused != hasDefaults {
+			t.Errorf("the definition %s is refused: %t, want %t", name, refused, hasDefaults)
+		}
+		// docs/install.md has this patch.
+		patch := []byte(`{"spec":{"preserveUnknownFields":false}}`)
+		if _, err := definitions.Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := apply(); err != nil {
+			t.Error(err)
+		}
+	}
 }
