@@ -95,8 +95,8 @@ type readyOrder struct {
 	pops  int
 }
 
-// oldestEvery is how often the migration that has waited longest comes next. Otherwise migrations that are created again
-// and again, for instance because somebody changes definitions, would keep others from running.
+// oldestEvery is how often the migration that has waited longest comes next. Otherwise migrations that are created
+// again and again, for instance because somebody changes definitions, would keep others from running.
 const oldestEvery = 3
 
 // Touch implements workqueue.Queue.
