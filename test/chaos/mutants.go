@@ -42,9 +42,9 @@ var Mutants = []Mutant{
 	{
 		Name: "takes an error for an object that is done", Promise: "P2",
 		File: "pkg/controller/svmigrator/rewrite/object.go",
-		Old:  "\ta.failure = r.classify(ctx, object, err)\n\tswitch c",
+		Old:  "\ta.failure = r.classify(ctx, object, err)\n\tswitch kind",
 		New: "\tif a.failure = r.classify(ctx, object, err); a.failure.Passes() {\n\t\ta.outcome = sweep.WrittenByOthers\n" +
-			"\t\treturn a\n\t}\n\tswitch c",
+			"\t\treturn a\n\t}\n\tswitch kind",
 		Seed: 30, Faults: []string{"validation webhook away", "conversion webhook away", "kill server"},
 	},
 	{

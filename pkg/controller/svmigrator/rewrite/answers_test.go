@@ -119,7 +119,7 @@ func TestObjectThatIsCutOff(t *testing.T) {
 					object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: version, Tries: tries}
 					w.keepOriginal(object, &metav1.PartialObjectMetadata{}, nil)
 					if a := w.rewrite(t.Context(), object); a.outcome != sweep.NoOutcome || a.failure.kind != want {
-						t.Errorf("after %d tries the failure is %v, want %v", tries, a.failure.kind, want)
+						t.Errorf("after %d tries the failure is %v, want %v", tries, a.failure.kind.name, want.name)
 					}
 				}
 			}
@@ -166,7 +166,7 @@ func TestFailuresOfAggregatedServers(t *testing.T) {
 					a := w.rewrite(t.Context(), object)
 					if quiet := a.paceResult().Signal == pacer.OK; a.failure.kind != want || want == aggregatedAway && !quiet {
 						t.Errorf("%v, %s: the failure is %v, want %v, and it shows the pacer nothing: %t",
-							class, how, a.failure.kind, want, quiet)
+							class, how, a.failure.kind.name, want.name, quiet)
 					}
 				}
 			}

@@ -256,7 +256,7 @@ func TestPermissionsAfterAnOutage(t *testing.T) {
 			}
 		})
 		if err := r.play(t, time.Hour); err != nil || r.sweep.Progress().Counts[sweep.Rewritten] != 20 {
-			t.Errorf("%s: it ended with %v and %v", outage, err, r.sweep.Progress().Counts)
+			t.Errorf("%s: it ended with %v and %v", outage.name, err, r.sweep.Progress().Counts)
 		}
 	}
 }

@@ -124,7 +124,7 @@ func (e *PermanentError) Error() string { return e.Reason + ": " + e.Message }
 // Run rewrites all objects of the resource that have no outcome yet. It returns nil when every object has its outcome
 // and the final position is saved. No request is in flight when it returns.
 func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migration) error {
-	if task.changed.kind != "" {
+	if task.changed.kind == changesObject {
 		return task.changed.permanentError()
 	}
 	lane := e.pacer.Lane()

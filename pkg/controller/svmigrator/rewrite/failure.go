@@ -39,42 +39,69 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
-// failureKind is what an error means to the program that sent the request.
-type failureKind string
+// failureKind is what an error means to the program that sent the request, and what follows from it.
+type failureKind struct {
+	name string
+	// passes means that the same request may succeed later.
+	passes bool
+	// signal is what the failure of a rewrite shows the pacer.
+	signal pacer.Signal
+	// outcome is that of the object, or NoOutcome if the answer does not decide it.
+	outcome sweep.Outcome
+	// readsObject means that the answer proves nothing, so the object is read.
+	readsObject bool
+	// mayBeObject means that the object may be the reason, so that the runner gives up on it some time.
+	mayBeObject bool
+	// otherWay means that the rewrite may succeed in another way.
+	otherWay bool
+	// restartsList means that a list has to begin anew.
+	restartsList bool
+	// ends is the error that ends the run, if its reason is not empty. atOnce means that the run ends without
+	// startPatience.
+	ends   PermanentError
+	atOnce bool
+}
 
-const (
+// The kinds of failures. RetriedRequests counts by their names.
+var (
 	// interrupted: this program cancelled the request.
-	interrupted failureKind = "Interrupted"
+	interrupted = failureKind{name: "Interrupted", signal: pacer.Abandoned}
 	// unreachable: no API server answered. It may have done what the request asked for.
-	unreachable failureKind = "Unreachable"
+	unreachable = failureKind{name: "Unreachable", passes: true, signal: pacer.Unreachable}
+	// unauthenticated: the API server does not accept the credentials. That may pass with the next token.
+	unauthenticated = failureKind{name: "Unauthenticated", passes: true, signal: pacer.Unreachable}
 	// overloaded: the API server asks for fewer requests, or takes too long, or its etcd cannot write for now.
-	overloaded failureKind = "Overloaded"
+	overloaded = failureKind{name: "Overloaded", passes: true, signal: pacer.Overloaded}
 	// storageFull: etcd accepts no writes, because its database has reached the quota. That passes when an administrator
 	// has freed space.
-	storageFull failureKind = "StorageFull"
+	storageFull = failureKind{name: "StorageFull", passes: true, signal: pacer.Overloaded}
 	// aggregatedAway: the aggregated server behind the API server does not answer, cannot write, or asks to wait, but not
 	// with 429, which the API server may have sent. The API server itself is fine.
-	aggregatedAway failureKind = "AggregatedServerAway"
-	// definitionUnread: the CustomResourceDefinition could not be read, so nothing was sent for the object.
-	definitionUnread failureKind = "DefinitionUnread"
-	// unauthenticated: the API server does not accept the credentials. That may pass with the next token.
-	unauthenticated failureKind = "Unauthenticated"
+	aggregatedAway = failureKind{name: "AggregatedServerAway", passes: true}
+	// definitionUnread: the CustomResourceDefinition could not be read, so nothing was sent for the object. Nothing is
+	// known about writes of objects.
+	definitionUnread = failureKind{name: "DefinitionUnread", passes: true}
 	// internal: the API server failed on this request. That may pass, for example when a webhook answers again.
-	internal failureKind = "Internal"
+	internal = failureKind{name: "Internal", passes: true, mayBeObject: true, otherWay: true}
 	// conflicting: somebody may have written the object after it was listed.
-	conflicting failureKind = "Conflicting"
+	conflicting = failureKind{name: "Conflicting", readsObject: true}
 	// objectGone: the object does not exist.
-	objectGone failureKind = "ObjectGone"
-	// resourceGone: the server does not serve the resource at this version.
-	resourceGone failureKind = "ResourceGone"
+	objectGone = failureKind{name: "ObjectGone", readsObject: true}
 	// tokenExpired: the list cannot continue with its continue token.
-	tokenExpired failureKind = "TokenExpired"
-	// unsupported: the server cannot list or patch the resource in the way that a migration does.
-	unsupported failureKind = "Unsupported"
+	tokenExpired = failureKind{name: "TokenExpired", restartsList: true}
 	// refused: the API server will give the same answer until the object or the rules change.
-	refused failureKind = "Refused"
+	refused = failureKind{name: "Refused", outcome: sweep.Denied, otherWay: true, ends: PermanentError{
+		migrationv1alpha1.MigrationReasonListRefused, "The API server refuses to list the objects"}}
+	// resourceGone: the server does not serve the resource at this version.
+	resourceGone = failureKind{name: "ResourceGone", otherWay: true, ends: PermanentError{
+		migrationv1alpha1.MigrationReasonResourceNotServed, "The resource is not served any more"}}
+	// unsupported: the server cannot list or patch the resource in the way that a migration does.
+	unsupported = failureKind{name: "Unsupported", otherWay: true, atOnce: true, ends: PermanentError{
+		migrationv1alpha1.MigrationReasonVerbsNotSupported,
+		"The API server cannot rewrite objects of the resource in the way that a migration does"}}
 	// changesObject: the rewrite changes more than the encoding, or would change more if the fence did not deny it.
-	changesObject failureKind = "Changing"
+	changesObject = failureKind{name: "Changing", otherWay: true, atOnce: true, ends: PermanentError{
+		migrationv1alpha1.MigrationReasonRewritesChangeObjects, "Writing the objects changes more than their encoding"}}
 )
 
 // Failure is an error of an API server, or on the way to it, with what it means.
@@ -220,56 +247,12 @@ func (f Failure) remedy() string {
 	return ". " + PermissionRemedy + `; for custom resources, "kubectl svm rbac" prints a ClusterRole that does`
 }
 
-// consequence is what follows from a kind of failure.
-type consequence struct {
-	// passes means that the same request may succeed later.
-	passes bool
-	// signal is what the failure of a rewrite shows the pacer.
-	signal pacer.Signal
-	// outcome is that of the object, or NoOutcome if the answer does not decide it.
-	outcome sweep.Outcome
-	// readsObject means that the answer proves nothing, so the object is read.
-	readsObject bool
-	// mayBeObject means that the object may be the reason, so that the runner gives up on it some time.
-	mayBeObject bool
-	// restartsList means that a list has to begin anew.
-	restartsList bool
-	// ends is the error that ends the run, if its reason is not empty. atOnce means that the run ends without
-	// startPatience.
-	ends   PermanentError
-	atOnce bool
-}
-
-// consequences has what follows from each kind of failure.
-var consequences = map[failureKind]consequence{
-	interrupted:     {signal: pacer.Abandoned},
-	unreachable:     {passes: true, signal: pacer.Unreachable},
-	unauthenticated: {passes: true, signal: pacer.Unreachable},
-	overloaded:      {passes: true, signal: pacer.Overloaded},
-	storageFull:     {passes: true, signal: pacer.Overloaded},
-	aggregatedAway:  {passes: true},
-	// Nothing is known about writes of objects.
-	definitionUnread: {passes: true},
-	internal:         {passes: true, mayBeObject: true},
-	conflicting:      {readsObject: true},
-	objectGone:       {readsObject: true},
-	tokenExpired:     {restartsList: true},
-	refused: {outcome: sweep.Denied, ends: PermanentError{migrationv1alpha1.MigrationReasonListRefused,
-		"The API server refuses to list the objects"}},
-	resourceGone: {ends: PermanentError{migrationv1alpha1.MigrationReasonResourceNotServed,
-		"The resource is not served any more"}},
-	unsupported: {atOnce: true, ends: PermanentError{migrationv1alpha1.MigrationReasonVerbsNotSupported,
-		"The API server cannot rewrite objects of the resource in the way that a migration does"}},
-	changesObject: {atOnce: true, ends: PermanentError{migrationv1alpha1.MigrationReasonRewritesChangeObjects,
-		"Writing the objects changes more than their encoding"}},
-}
-
 // Passes reports whether the same request may succeed later.
-func (f Failure) Passes() bool { return consequences[f.kind].passes }
+func (f Failure) Passes() bool { return f.kind.passes }
 
 // permanentError returns the error that ends a run because of this failure.
 func (f Failure) permanentError() *PermanentError {
-	p := consequences[f.kind].ends
+	p := f.kind.ends
 	return &PermanentError{p.Reason, fmt.Sprintf("%s: %s%s", p.Message, f, f.remedy())}
 }
 

@@ -213,7 +213,7 @@ func (r *sweepRunner) handleList(ctx context.Context, l listing) error {
 	switch {
 	case f.kind == interrupted:
 		return nil
-	case consequences[f.kind].restartsList,
+	case f.kind.restartsList,
 		f.kind == refused && f.reason == metav1.StatusReasonBadRequest && l.token != "":
 		logger.Info("The API server refuses its continue token, listing from the beginning", "token", l.token, "answer", f)
 		if r.restarts++; r.restarts > maxRestarts {

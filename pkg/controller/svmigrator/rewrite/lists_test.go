@@ -47,7 +47,7 @@ func TestListWithoutIdentities(t *testing.T) {
 		metadata string
 		want     failureKind
 	}{
-		"complete":            {`"name":"w","uid":"u","resourceVersion":"7"`, ""},
+		"complete":            {`"name":"w","uid":"u","resourceVersion":"7"`, failureKind{}},
 		"no resource version": {`"name":"w","uid":"u"`, unsupported},
 		"no UID":              {`"name":"w","resourceVersion":"7"`, unsupported},
 	} {
@@ -69,7 +69,7 @@ func TestListWithoutIdentities(t *testing.T) {
 				got = Classify(err, "").kind
 			}
 			if got != test.want {
-				t.Errorf("%v means %q, want %q", err, got, test.want)
+				t.Errorf("%v means %q, want %q", err, got.name, test.want.name)
 			}
 		})
 	}
@@ -144,7 +144,7 @@ func TestTokenThatIsTooLong(t *testing.T) {
 	_, err = e.lister(e.newRewriter(roles, ""), new(int64))(t.Context(), "")
 	const want = `the namespace "theirs" has 102400 bytes`
 	if f := Classify(err, ""); f.kind != refused || !strings.Contains(f.String(), want) {
-		t.Errorf("%v means %q", err, f.kind)
+		t.Errorf("%v means %q", err, f.kind.name)
 	}
 }
 

@@ -80,7 +80,7 @@ type tryResult struct {
 // paceResult returns what the result shows the pacer.
 func (a tryResult) paceResult() pacer.Result {
 	return pacer.Result{
-		Signal: consequences[a.failure.kind].signal, Latency: a.latency, Revision: a.revision,
+		Signal: a.failure.kind.signal, Latency: a.latency, Revision: a.revision,
 		RetryAfter: a.failure.retryAfter,
 	}
 }
@@ -95,7 +95,7 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) tryResult 
 		live, a := r.read(ctx, object)
 		switch {
 		case live == nil:
-			a.outcome = cmp.Or(a.outcome, consequences[a.failure.kind].outcome)
+			a.outcome = cmp.Or(a.outcome, a.failure.kind.outcome)
 			return a
 		case !object.NeedsCleaning && newer(r.resource.Class)(live.ResourceVersion, r.baseline):
 			a.outcome = sweep.WrittenByOthers
@@ -145,12 +145,12 @@ func (r *rewriter) tryRewrite(ctx context.Context, object *sweep.Object, fenced 
 func (r *rewriter) failed(ctx context.Context, object *sweep.Object, err error) tryResult {
 	a := tryResult{object: object}
 	a.failure = r.classify(ctx, object, err)
-	switch c := consequences[a.failure.kind]; {
-	case a.failure.kind == changesObject:
+	switch kind := a.failure.kind; {
+	case kind == changesObject:
 		return r.wouldChange(object, fencedOff)
-	case c.outcome != sweep.NoOutcome:
-		a.outcome = c.outcome
-	case c.readsObject:
+	case kind.outcome != sweep.NoOutcome:
+		a.outcome = kind.outcome
+	case kind.readsObject:
 		a = r.resolve(ctx, object, a.failure)
 	}
 	return a
@@ -245,7 +245,7 @@ func (r *rewriter) classify(ctx context.Context, object *sweep.Object, err error
 		}
 	}
 	fromBehind := r.aggregated() && !errors.As(err, new(*url.Error)) // Also an answer that cannot be read.
-	if fromBehind && consequences[f.kind].signal != pacer.OK {
+	if fromBehind && f.kind.signal != pacer.OK {
 		f.kind = aggregatedAway // An aggregated server that does not answer must not slow down other migrations.
 	}
 	return f

@@ -148,7 +148,7 @@ func (r *sweepRunner) report(now time.Time) (Report, bool) {
 		after = 0 // The run may end now, and people must see why.
 	}
 	switch {
-	case objects > 0 && r.objectRetry.Failure.kind != "" && failing > after:
+	case objects > 0 && r.objectRetry.Failure.kind.name != "" && failing > after:
 		retry = r.objectRetry
 		retry.What, retry.Since, retry.Next = "Rewriting an object has failed", now.Add(-failing), next
 		if objects > 1 {

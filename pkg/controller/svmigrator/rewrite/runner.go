@@ -295,7 +295,7 @@ func (r *sweepRunner) handleTry(ctx context.Context, a tryResult) error {
 	}
 	r.endingSince = time.Time{}
 	r.done(ctx, a)
-	if r.task.changed.kind != "" {
+	if r.task.changed.kind == changesObject {
 		return r.task.changed.permanentError()
 	}
 	return r.checkCommonDenials(a)
@@ -314,7 +314,7 @@ func (r *sweepRunner) handleFailure(ctx context.Context, a tryResult, now time.T
 	if a.failure.kind == unreachable {
 		a.object.Failures, a.object.Refusals = 0, 0 // Nobody knows what was wrong with the object meanwhile.
 	}
-	if consequences[a.failure.kind].mayBeObject || a.failure.timedOut {
+	if a.failure.kind.mayBeObject || a.failure.timedOut {
 		if a.object.Failures++; a.object.Failures == 1 {
 			a.object.FailingSince = r.runTime(now)
 		}
@@ -348,7 +348,7 @@ func (r *sweepRunner) mayBeUnready(a tryResult, now time.Time) bool {
 func (r *sweepRunner) retry(ctx context.Context, a tryResult, now time.Time) (next time.Time) {
 	next = now.Add(max(RetryDelay(a.object.Tries+1), a.failure.retryAfter))
 	r.sweep.Retry(a.object, next)
-	RetriedRequests.WithLabelValues(string(a.failure.kind)).Inc()
+	RetriedRequests.WithLabelValues(a.failure.kind.name).Inc()
 	name := klog.KRef(a.object.Namespace, a.object.Name)
 	r.objectRetry = Retry{Example: name.String(), Failure: a.failure}
 	klog.FromContext(ctx).V(4).Info("Rewriting failed, will retry", "object", name, "failure", a.failure, "next", next)
@@ -384,14 +384,13 @@ func (r *sweepRunner) isSecondSweep() bool { return r.normal == RetryingDenied }
 // checkPermanent returns the error that ends the run, or nil if the request has to be repeated. Some failures are
 // permanent only after startPatience.
 func (r *sweepRunner) checkPermanent(f Failure) error {
-	c := consequences[f.kind]
-	if c.ends.Reason == "" {
+	if f.kind.ends.Reason == "" {
 		r.endingSince = time.Time{}
 		return nil
 	}
 	now := r.clock.Now()
 	r.endingSince = cmp.Or(r.endingSince, now)
-	if !c.atOnce && now.Sub(r.endingSince) < startPatience {
+	if !f.kind.atOnce && now.Sub(r.endingSince) < startPatience {
 		return nil
 	}
 	return f.permanentError()

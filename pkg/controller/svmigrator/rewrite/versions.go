@@ -19,14 +19,12 @@ package rewrite
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
-	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 )
 
 // This file is about custom resources whose versions have different schemas. See documents.Schemas.
@@ -91,7 +89,7 @@ func (r *rewriter) wayAtOtherVersion(
 		switch {
 		case err == nil && r.changedBy(there, after, version) == "":
 			return way, nil
-		case err == nil, fence.Denies(err.Error()), slices.Contains(wayFailures, Classify(err, object.Name).kind):
+		case err == nil, Classify(err, object.Name).kind.otherWay:
 		default:
 			return patchWay{}, err
 		}

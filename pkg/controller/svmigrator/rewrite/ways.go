@@ -76,9 +76,6 @@ var (
 	statusWay = patchWay{subresource: "status", patch: types.MergePatchType}
 )
 
-// wayFailures are the failures of a rewrite after which another way may still work.
-var wayFailures = []failureKind{refused, internal, resourceGone, unsupported}
-
 // hasUntypedParts reports whether objects have parts that have no type in the API. A strategic merge patch sorts the
 // fields in there, and rounds numbers.
 func hasUntypedParts(resource schema.GroupResource) bool {
@@ -161,7 +158,7 @@ func (r *rewriter) tryWays(
 		case err != nil && fence.Denies(err.Error()):
 			changed = cmp.Or(changed, fencedOff)
 			continue
-		case err != nil && changed != "" && slices.Contains(wayFailures, Classify(err, object.Name).kind):
+		case err != nil && changed != "" && Classify(err, object.Name).kind.otherWay:
 			continue // What is wrong with another way explains less.
 		case err != nil:
 			return way, "", err

@@ -135,7 +135,7 @@ func TestRoundedIntegers(t *testing.T) {
 // So it does with a default that reads show anyway. Cleaning of managedFields may add an entry of another kind.
 func TestRewriteThatOwnsFields(t *testing.T) {
 	for operation, want := range map[metav1.ManagedFieldsOperationType]failureKind{
-		metav1.ManagedFieldsOperationUpdate: changesObject, metav1.ManagedFieldsOperationApply: "",
+		metav1.ManagedFieldsOperationUpdate: changesObject, metav1.ManagedFieldsOperationApply: {},
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 			kind := metav1.TypeMeta{Kind: "Widget", APIVersion: "example.com/v1"}
