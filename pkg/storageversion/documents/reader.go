@@ -248,7 +248,7 @@ func (r Reader) HeardDefinition(
 
 // DefinitionPath is where an API server serves the definition of a resource.
 func DefinitionPath(resource schema.GroupResource) string {
-	return "/apis/" + DefinitionsV1.String() + "/customresourcedefinitions/" + resource.String()
+	return DefinitionsPath + "/" + resource.String()
 }
 
 // decodeJSON asks for plain JSON. Otherwise the API server answers with aggregated discovery, which has no hashes.

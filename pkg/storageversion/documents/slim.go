@@ -23,13 +23,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 )
 
 // CustomResourceDefinitions are large, mostly because of their schemas, and there may be thousands. A decoder skips
 // the fields that the types of this package do not have, and never allocates them.
 
-const definitionKind = "CustomResourceDefinition"
+const (
+	definitionKind = "CustomResourceDefinition"
+
+	// DefinitionsPath is where an API server serves CustomResourceDefinitions.
+	DefinitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+)
 
 // Group versions of the slim types.
 var (
@@ -41,6 +48,7 @@ var (
 
 func newCodecs() serializer.CodecFactory {
 	s := runtime.NewScheme()
+	utilruntime.Must(scheme.AddToScheme(s))
 	s.AddKnownTypeWithName(DefinitionsV1.WithKind(definitionKind), &Definition{})
 	s.AddKnownTypeWithName(DefinitionsV1.WithKind(definitionKind+"List"), &list[Definition]{})
 	s.AddKnownTypeWithName(APIServicesV1.WithKind("APIService"), &APIService{})
@@ -50,14 +58,13 @@ func newCodecs() serializer.CodecFactory {
 	return serializer.NewCodecFactory(s)
 }
 
-// NewClient returns a client that lists and watches Definitions or APIServices.
-func NewClient(config *rest.Config, client *http.Client, gv schema.GroupVersion) (rest.Interface, error) {
+// NewClient returns a client that lists and watches Definitions, APIServices and the types of client-go. Its requests
+// have to name whole paths.
+func NewClient(config *rest.Config, client *http.Client) (rest.Interface, error) {
 	config = rest.CopyConfig(config)
-	config.APIPath = "/apis"
-	config.GroupVersion = &gv
 	config.ContentType = runtime.ContentTypeJSON
 	config.NegotiatedSerializer = codecs.WithoutConversion()
-	return rest.RESTClientForConfigAndClient(config, client)
+	return rest.UnversionedRESTClientForConfigAndClient(config, client)
 }
 
 // objectMeta is metadata without its large fields: annotations and managedFields hide those of metav1.ObjectMeta, which

@@ -35,6 +35,11 @@ const (
 	endpointsPort     = "https"
 )
 
+// slicesPath is where an API server serves the EndpointSlices of a namespace.
+func slicesPath(namespace string) string {
+	return "/apis/discovery.k8s.io/v1/namespaces/" + namespace + "/endpointslices"
+}
+
 // followAddresses keeps the addresses of servers that are ready.
 func (s *sharedLedger) followAddresses(ctx context.Context, from *watchedList) {
 	bySlice := map[string][]string{}

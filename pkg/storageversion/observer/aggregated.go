@@ -45,7 +45,7 @@ type aggregatedReader struct {
 	*sharedLedger
 	apiServices *watchedList
 	host        documents.Reader // the aggregator
-	replicas    *replicas
+	objects     documents.Reader // reads EndpointSlices and Pods
 	wake        signal
 
 	// services are those of all group versions that ever had an APIService, because documents list a group version for a
@@ -163,7 +163,7 @@ func (r *aggregatedReader) readVersion(ctx context.Context, gv schema.GroupVersi
 		err = addResources(document.Resources, gv, list)
 	}
 	var unknown error
-	document.WhyReplicasDiffer, unknown = r.replicas.whyReplicasDiffer(ctx, of.name)
+	document.WhyReplicasDiffer, unknown = whyReplicasDiffer(ctx, r.objects, of.name)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

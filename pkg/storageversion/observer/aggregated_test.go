@@ -268,7 +268,8 @@ func TestReplicasOfAggregatedServers(t *testing.T) {
 						"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
 				}
 			})
-			got, err := c.clients.replicas.whyReplicasDiffer(t.Context(), types.NamespacedName{Namespace: "sample", Name: "api"})
+			got, err := whyReplicasDiffer(t.Context(), c.clients.objects,
+				types.NamespacedName{Namespace: "sample", Name: "api"})
 			if !strings.Contains(got, test.unasked) || (got == "") != (test.unasked == "") {
 				t.Errorf("%q (%v), want %q", got, err, test.unasked)
 			}

@@ -24,11 +24,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 
@@ -57,10 +54,9 @@ const (
 type clients struct {
 	leases, endpointSlices, storageVersions, definitions, apiServices *watchedList
 
-	replicas *replicas
-
-	// host asks whichever server answers behind the configured host.
-	host documents.Reader
+	// host asks whichever server answers behind the configured host. objects does the same for what is no document, so
+	// without the limit.
+	host, objects documents.Reader
 
 	// hostConfig is the configuration for the configured host, directConfig that for a server at its own address. It keeps
 	// the configured host instead of an address, because a credential plugin may choose credentials by it.
@@ -90,38 +86,18 @@ func newClients(config *rest.Config) (*clients, error) {
 	if c.host, err = newReader(config, c.hostHTTP); err != nil {
 		return nil, err
 	}
-	return c, c.addWatchedLists(config)
-}
-
-func (c *clients) addWatchedLists(config *rest.Config) error {
-	compact := rest.CopyConfig(config)
-	compact.ContentType = runtime.ContentTypeProtobuf
-	compact.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	clientset, err := kubernetes.NewForConfigAndClient(compact, c.hostHTTP)
+	lists, err := documents.NewClient(config, c.hostHTTP)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	definitions, err := documents.NewClient(config, c.hostHTTP, documents.DefinitionsV1)
-	if err != nil {
-		return err
-	}
-	apiServices, err := documents.NewClient(config, c.hostHTTP, documents.APIServicesV1)
-	if err != nil {
-		return err
-	}
-	pods, err := metadata.NewForConfigAndClient(compact, c.hostHTTP)
-	if err != nil {
-		return err
-	}
-	c.replicas = &replicas{kube: clientset, pods: pods}
-	c.leases = newWatchedList(clientset.CoordinationV1().RESTClient(), "leases", metav1.NamespaceSystem,
+	c.objects = documents.Reader{Client: lists, Timeout: 2 * requestTimeout, Retries: 10}
+	c.leases = newWatchedList(lists, "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
 		IdentityLabel+"="+kubeAPIServer)
-	c.endpointSlices = newWatchedList(
-		clientset.DiscoveryV1().RESTClient(), "endpointslices", metav1.NamespaceDefault, endpointsSelector)
-	c.storageVersions = newWatchedList(clientset.InternalV1alpha1().RESTClient(), "storageversions", "", "")
-	c.definitions = newWatchedList(definitions, "customresourcedefinitions", "", "")
-	c.apiServices = newWatchedList(apiServices, "apiservices", "", "")
-	return nil
+	c.endpointSlices = newWatchedList(lists, slicesPath(metav1.NamespaceDefault), endpointsSelector)
+	c.storageVersions = newWatchedList(lists, "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions", "")
+	c.definitions = newWatchedList(lists, documents.DefinitionsPath, "")
+	c.apiServices = newWatchedList(lists, "/apis/apiregistration.k8s.io/v1/apiservices", "")
+	return c, nil
 }
 
 // directConfig returns the configuration for asking a server at its own address.

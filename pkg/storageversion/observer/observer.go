@@ -83,7 +83,7 @@ func New(config *rest.Config, options Options) (*Observer, error) {
 	o := &Observer{
 		shared: shared, clients: c,
 		aggregated: &aggregatedReader{
-			sharedLedger: shared, apiServices: c.apiServices, host: c.host, replicas: c.replicas, wake: newSignal(),
+			sharedLedger: shared, apiServices: c.apiServices, host: c.host, objects: c.objects, wake: newSignal(),
 			services: map[schema.GroupVersion]service{}, latest: map[schema.GroupVersion]int{},
 		},
 	}

@@ -22,28 +22,22 @@ import (
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	"k8s.io/utils/ptr"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
-// replicas finds out whether the server behind a Service has replicas that may write different encodings. The
-// aggregator leads to any one of them, so a document is from one and stands for all. Replicas of one revision of a
-// workload have the same program and the same flags.
-type replicas struct {
-	kube kubernetes.Interface
-	pods metadata.Interface
-}
-
-// whyReplicasDiffer returns why replicas may write something else than the one that is asked, and what to do. It is
-// empty if they do not. Without EndpointSlices the Service stands for one server somewhere else.
-func (r *replicas) whyReplicasDiffer(ctx context.Context, service types.NamespacedName) (string, error) {
+// whyReplicasDiffer returns why replicas of the server behind a Service may write something else than the one that is
+// asked, and what to do. It is empty if they do not. The aggregator leads to any one of them, so a document is from one
+// and stands for all. Replicas of one revision of a workload have the same program and the same flags. Without
+// EndpointSlices the Service stands for one server somewhere else.
+func whyReplicasDiffer(ctx context.Context, host documents.Reader, service types.NamespacedName) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout)
 	defer cancel()
 	unknown := func(err error) (string, error) {
@@ -53,8 +47,9 @@ func (r *replicas) whyReplicasDiffer(ctx context.Context, service types.Namespac
 		}
 		return fmt.Sprintf("the replicas of the server behind the Service %s are not known: %v. %s", service, err, help), err
 	}
-	list, err := r.kube.DiscoveryV1().EndpointSlices(service.Namespace).List(ctx,
-		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service.Name})
+	list, ofService := &discoveryv1.EndpointSliceList{}, discoveryv1.LabelServiceName+"="+service.Name
+	err := host.Decode(ctx, slicesPath(service.Namespace), map[string]string{"labelSelector": ofService},
+		runtime.ContentTypeJSON, "EndpointSliceList", list)
 	if err != nil {
 		return unknown(err)
 	}
@@ -69,8 +64,9 @@ func (r *replicas) whyReplicasDiffer(ctx context.Context, service types.Namespac
 	}
 	revisions := sets.Set[string]{}
 	for _, pod := range sets.List(pods) {
-		meta, err := r.pods.Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace(service.Namespace).
-			Get(ctx, pod, metav1.GetOptions{})
+		meta := &metav1.PartialObjectMetadata{}
+		err := host.Decode(ctx, "/api/v1/namespaces/"+service.Namespace+"/pods/"+pod, nil,
+			runtime.ContentTypeJSON+documents.AsMetadata, "PartialObjectMetadata", meta)
 		if err != nil {
 			return unknown(err)
 		}

@@ -21,6 +21,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"sync"
 	"time"
 
@@ -92,11 +93,10 @@ type delta[T watchable] struct {
 
 // watchedList is what can be listed and watched. Nobody follows it twice at the same time.
 type watchedList struct {
-	client    rest.Interface
-	resource  string
-	namespace string
-	labels    string
-	clock     clock.WithTicker
+	client rest.Interface
+	path   string
+	labels string
+	clock  clock.WithTicker
 	// restored is called when a list shows an earlier state of etcd than was seen before, if it is not nil. See Options.
 	restored func(err error, after time.Time)
 	mu       sync.Mutex
@@ -116,15 +116,15 @@ type watchedList struct {
 	names sets.Set[string]
 }
 
-func newWatchedList(client rest.Interface, resource, namespace, labels string) *watchedList {
-	return &watchedList{
-		client: client, resource: resource, namespace: namespace, labels: labels, listed: make(chan struct{}),
-	}
+func newWatchedList(client rest.Interface, path, labels string) *watchedList {
+	return &watchedList{client: client, path: path, labels: labels, listed: make(chan struct{})}
 }
+
+func (w *watchedList) resource() string { return path.Base(w.path) }
 
 func (w *watchedList) request(options metav1.ListOptions) *rest.Request {
 	options.LabelSelector = w.labels
-	return w.client.Get().NamespaceIfScoped(w.namespace, w.namespace != "").Resource(w.resource).
+	return w.client.Get().AbsPath(w.path).
 		SpecificallyVersionedParams(&options, metav1.ParameterCodec, metav1.SchemeGroupVersion)
 }
 
@@ -135,7 +135,7 @@ func (w *watchedList) request(options metav1.ListOptions) *rest.Request {
 // whether something may have been missed.
 func follow[T watchable](ctx context.Context, from *watchedList, apply func(delta[T]), tried func(error)) {
 	clk := from.clock
-	logger := klog.FromContext(ctx).WithValues("resource", from.resource)
+	logger := klog.FromContext(ctx).WithValues("resource", from.resource())
 	ctx = klog.NewContext(ctx, logger)
 	lw := &listWatch{watchedList: from, tried: tried}
 	defer lw.wait()
@@ -143,7 +143,7 @@ func follow[T watchable](ctx context.Context, from *watchedList, apply func(delt
 	reflector := cache.NewReflectorWithOptions(
 		&cache.ListWatch{ListWithContextFunc: lw.list, WatchFuncWithContext: lw.watch},
 		kind, &store[T]{list: from, apply: apply},
-		cache.ReflectorOptions{Name: from.resource, Logger: &logger, Clock: clk})
+		cache.ReflectorOptions{Name: from.resource(), Logger: &logger, Clock: clk})
 	reflector.WatchListPageSize = pageSize
 
 	watchDelay, listDelay := watchBackoff.DelayWithReset(clk, steadyAfter), listBackoff.DelayFunc()
@@ -291,7 +291,7 @@ func (w *watchedList) checkRestored(now, seen int64) error {
 	if w.earlierLast.Sub(w.earlierSince) >= restoredAfter {
 		kind = storageversion.ErrRestored
 	}
-	err := fmt.Errorf("a list of %s has revision %d, and %d was seen before: %w", w.resource, now, seen, kind)
+	err := fmt.Errorf("a list of %s has revision %d, and %d was seen before: %w", w.resource(), now, seen, kind)
 	w.restored(err, w.revisionSeen)
 	return err
 }

@@ -52,11 +52,11 @@ func startFollower(t *testing.T, s *fakeServer, clk clock.WithTicker, change ...
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := documents.NewClient(config, httpClient, documents.DefinitionsV1)
+	client, err := documents.NewClient(config, httpClient)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, from := &follower{}, newWatchedList(client, "customresourcedefinitions", "", "")
+	f, from := &follower{}, newWatchedList(client, documents.DefinitionsPath, "")
 	from.clock = clk
 	for _, change := range change {
 		change(from)
@@ -204,7 +204,7 @@ func TestAfterAnEarlierListEverythingIsListed(t *testing.T) {
 func TestEarlierListsAreARestore(t *testing.T) {
 	var told error
 	clk := clocktesting.NewFakeClock(noon)
-	s := newWatchedList(nil, "definitions", "", "")
+	s := newWatchedList(nil, "definitions", "")
 	s.clock, s.restored = clk, func(err error, _ time.Time) { told = err }
 	lists := &store[*documents.Definition]{list: s, apply: func(delta[*documents.Definition]) {}}
 	for _, err := range []error{lists.Replace(nil, "10"), lists.Bookmark("20"), lists.Replace(nil, "20")} {

@@ -82,13 +82,13 @@ func (o *Options) definitions(ctx context.Context) ([]documents.Definition, erro
 	if err != nil {
 		return nil, err
 	}
-	client, err := documents.NewClient(o.Clients.Config, transport, documents.DefinitionsV1)
+	client, err := documents.NewClient(o.Clients.Config, transport)
 	if err != nil {
 		return nil, err
 	}
 	var definitions []documents.Definition
 	list := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-		return client.Get().Resource("customresourcedefinitions").
+		return client.Get().AbsPath(documents.DefinitionsPath).
 			SpecificallyVersionedParams(&options, metav1.ParameterCodec, metav1.SchemeGroupVersion).Do(ctx).Get()
 	})
 	list.PageSize = definitionsPerList
