@@ -29,8 +29,8 @@ const (
 	maxExpiryInterval = 10 * time.Minute
 )
 
-// objectsExpire returns the decision to wait for a migration of objects that expire.
-func objectsExpire() Decision {
+// ObjectsExpire returns the decision to wait for a migration of objects that expire.
+func ObjectsExpire() Decision {
 	return waitDecision(migrationv1alpha1.MigrationReasonObjectsExpire,
 		"the objects are not rewritten, because that would prolong their life. The migration ends when all objects that "+
 			"were written before it began have expired. The flag --event-ttl of the API servers says how long that takes")
@@ -58,5 +58,5 @@ func (r *migrationRun) tryExpired(ctx context.Context) error {
 		return r.finish(ctx)
 	}
 	interval := r.env.clock.Since(status.StartTime.Time) / 4
-	return r.postpone(ctx, min(max(interval, minExpiryInterval), maxExpiryInterval), objectsExpire())
+	return r.postpone(ctx, min(max(interval, minExpiryInterval), maxExpiryInterval), ObjectsExpire())
 }

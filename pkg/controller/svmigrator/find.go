@@ -34,10 +34,10 @@ import (
 // This file finds a resource in discovery documents, and the version at which its objects are rewritten. It needs
 // nothing but a reader of documents.
 
-// findToRewrite is findServed, but a custom resource is migrated at its storage version, whatever version the migration
+// FindToRewrite is findServed, but a custom resource is migrated at its storage version, whatever version the migration
 // names. At another one each write would remove the fields that the schema of that version does not have, also from
-// objects that are current already. The definition that findToRewrite reads may be newer than what the caller knows.
-func findToRewrite(
+// objects that are current already. The definition that FindToRewrite reads may be newer than what the caller knows.
+func FindToRewrite(
 	ctx context.Context, reader documents.Reader, requested rewrite.Resource, preferred string,
 ) (*rewrite.Resource, error) {
 	found, err := findServed(ctx, reader, requested, preferred)
@@ -134,8 +134,8 @@ func atStorageVersion(
 		resource, storage, storage, storage)
 }
 
-// notStored returns the error of a resource that is served but not stored.
-func notStored(resource schema.GroupResource) error {
+// NotStored returns the error of a resource that is served but not stored.
+func NotStored(resource schema.GroupResource) error {
 	return cannotRewrite(migrationv1alpha1.MigrationReasonInvalidResource,
 		"the server of %q publishes no storage version of it, so it stores no objects that could be migrated", resource)
 }

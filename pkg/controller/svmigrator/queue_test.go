@@ -179,7 +179,7 @@ func TestPostponedAfterSuspension(t *testing.T) {
 	run := s.run(m)
 	s.runs.claimResource(run)
 	until := s.env.clock.Now().Add(10 * time.Minute)
-	decision := objectsExpire()
+	decision := ObjectsExpire()
 	decision.DecideAt = until
 	_ = s.runEnded(ctx, run, &postponed{decision})
 	if says, ready := s.readiness(m); ready || says != decision {

@@ -147,7 +147,7 @@ func (r *migrationRun) storeTarget(ctx context.Context, decision Decision) error
 		switch {
 		case begun && (r.saysStuck(status) || r.saysPostponed(status)):
 		case storageversion.Expires(r.resource):
-			waiting(objectsExpire())(status, now)
+			waiting(ObjectsExpire())(status, now)
 		default:
 			running(status.Target, rewrite.Report{Phase: rewrite.Rewriting})(status, now)
 		}

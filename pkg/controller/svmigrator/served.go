@@ -61,11 +61,11 @@ func (r *migrationRun) locate(ctx context.Context, target *migrationv1alpha1.Mig
 		preferred = version.Version
 	}
 	requested := r.env.requested(r.status.stored)
-	found, err := findToRewrite(ctx, r.env.documents, requested, preferred)
+	found, err := FindToRewrite(ctx, r.env.documents, requested, preferred)
 	if cannot, is := errors.AsType[*rewrite.PermanentError](err); is && r.status.stored.Begun() &&
 		cannot.Reason == migrationv1alpha1.MigrationReasonVersionNotServed {
 		requested.Version = "" // It was served when the migration began.
-		found, err = findToRewrite(ctx, r.env.documents, requested, preferred)
+		found, err = FindToRewrite(ctx, r.env.documents, requested, preferred)
 	}
 	if err == nil {
 		r.served = *found
@@ -95,7 +95,7 @@ func (c *Controller) failIfNotServed(
 	_, err := findServed(ctx, c.env.documents, requested, "")
 	if err == nil && observation.Presence == storageversion.NotServed && observation.Class != storageversion.Custom {
 		// All servers were read, and none has a storage version of the resource that the API server does serve.
-		err = notStored(resource)
+		err = NotStored(resource)
 	}
 	missing, isMissing := errors.AsType[*rewrite.PermanentError](err)
 	now, again := c.env.clock.Now(), m.CreationTimestamp.Add(servedPatience)
