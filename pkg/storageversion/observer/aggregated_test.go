@@ -239,6 +239,7 @@ func TestReplicasOfAggregatedServers(t *testing.T) {
 		"one address":                   {endpoints: []object{address()}},
 		"two addresses":                 {endpoints: []object{address(), address()}, unasked: "do not name Pods"},
 		"a Pod and an address":          {endpoints: []object{pod("a"), address()}, unasked: "do not name Pods"},
+		"no name of a Pod":              {endpoints: []object{pod("a"), pod("../nodes/b")}, unasked: "do not name Pods"},
 		"one Pod, and one that is gone": {endpoints: []object{pod("a"), with(pod("b"), stopped)}},
 		"two Pods of one ReplicaSet": {endpoints: []object{pod("a"), pod("b")}, pods: map[string]object{
 			"a": owner("ReplicaSet", "1", nil), "b": owner("ReplicaSet", "1", nil)}},

@@ -24,6 +24,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -91,7 +92,9 @@ func answeringEndpoints(all []discoveryv1.EndpointSlice) (pods sets.Set[string],
 			if !ptr.Deref(endpoint.Conditions.Ready, true) && !ptr.Deref(endpoint.Conditions.Serving, false) {
 				continue
 			}
-			if target := endpoint.TargetRef; target != nil && target.Kind == "Pod" {
+			// Nobody checks the name, and it becomes a part of a path.
+			if target := endpoint.TargetRef; target != nil && target.Kind == "Pod" &&
+				len(path.IsValidPathSegmentName(target.Name)) == 0 {
 				pods.Insert(target.Name)
 				continue
 			}

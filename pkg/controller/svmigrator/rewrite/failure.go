@@ -75,8 +75,8 @@ var (
 	// storageFull: etcd accepts no writes, because its database has reached the quota. That passes when an administrator
 	// has freed space.
 	storageFull = failureKind{name: "StorageFull", passes: true, signal: pacer.Overloaded}
-	// aggregatedAway: the aggregated server behind the API server does not answer, cannot write, or asks to wait, but not
-	// with 429, which the API server may have sent. The API server itself is fine.
+	// aggregatedAway: the aggregated server behind the API server does not answer, cannot write, or asks to wait. The API
+	// server itself is fine.
 	aggregatedAway = failureKind{name: "AggregatedServerAway", passes: true}
 	// definitionUnread: the CustomResourceDefinition could not be read, so nothing was sent for the object. Nothing is
 	// known about writes of objects.
