@@ -187,7 +187,12 @@ func (c *cluster) setUp(s setting) {
 func identityOf(i int) string { return "server-" + string(rune('a'+i)) }
 
 // processGrace is for what a server writes that cannot be asked: that it was not seen is told after the hold.
-func (c *cluster) processGrace() time.Duration { return c.w.periods.UnreadPatience + latency }
+func (c *cluster) processGrace() time.Duration {
+	if c.leasing != replaced {
+		return c.w.periods.Patience + latency
+	}
+	return c.w.periods.UnreadPatience + latency
+}
 
 // process makes a process that does everything that servers do, but has no Lease.
 func (c *cluster) process(identity string, release int, publishes bool) *server {

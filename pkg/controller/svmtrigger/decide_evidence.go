@@ -191,18 +191,31 @@ func (e *evaluation) ofKubeAPIServers() bool {
 		storageversion.FromKubeAPIServers(*recorded)
 }
 
-// mayWriteAnything reports whether a living server has not been read for too long, and may be another process than the
-// recorded one. Where a process may take over the Lease of the one before, the record says nothing about the server,
-// and it has less time: if such a process leaves unread, nobody learns of it.
+// mayWriteAnything reports whether a living server was not read in time, and may be another process than the recorded
+// one. Where a process may take over the Lease of the one before, the record says nothing about the server. It has less
+// time there: if such a process leaves unread, nobody learns of it.
 func (e *evaluation) mayWriteAnything(server storageversion.Process) bool {
-	recorded := e.old.Evidence
-	if server.Incarnation == "" || recorded != nil && slices.ContainsFunc(recorded.Endpoints,
-		func(endpoint migrationv1alpha1.EndpointEvidence) bool {
-			return storageversion.LeaseMayOutliveProcess(endpoint.ServerVersion)
-		}) {
-		return !e.problemMayPass()
+	endpoints := e.latestEndpoints()
+	mayPass := slices.ContainsFunc(endpoints, func(endpoint migrationv1alpha1.EndpointEvidence) bool {
+		return storageversion.LeaseMayOutliveProcess(endpoint.ServerVersion)
+	})
+	if mayPass || len(endpoints) == 0 || server.Incarnation == "" {
+		return !e.problemMayPass() && (mayPass || e.mayBeUnasked(server))
 	}
 	return !e.problemWithin(e.in.Periods.UnreadPatience) && e.mayBeUnasked(server)
+}
+
+// latestEndpoints are those of the latest evidence that has any: evidence of discovery has none when a server has left.
+func (e *evaluation) latestEndpoints() (endpoints []migrationv1alpha1.EndpointEvidence) {
+	if e.old.Evidence != nil {
+		endpoints = e.old.Evidence.Endpoints
+	}
+	for _, sighting := range e.in.Observation.Sightings {
+		if len(sighting.Evidence.Endpoints) > 0 {
+			endpoints = sighting.Evidence.Endpoints
+		}
+	}
+	return endpoints
 }
 
 // mayBeUnasked reports whether the recorded evidence leaves open that the writer of the state never asked this server.

@@ -299,37 +299,6 @@ func TestStateOfAnotherController(t *testing.T) {
 	l.expect(l.in.Now.Unix()+1, v1, v1, storageversion.Unknown)
 }
 
-func TestServersThatCannotBeSeen(t *testing.T) {
-	l := newLife(t)
-	l.migrated()
-	problem := &storageversion.Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Message: "b was not asked",
-		Since: l.in.Now}
-	o := l.ledger.Observe(l.in.Now, widgets)
-	o.Problem = problem
-	decide := func(o storageversion.Observation) Decision {
-		l.in.Observation = o
-		return Decide(l.in)
-	}
-	if d := decide(o); d.StateAction != KeepState || !d.DecideAt.Equal(problem.Since.Add(periods.Patience)) {
-		t.Errorf("what passes in seconds is not worth a write: %+v", d)
-	}
-	l.in.Now = l.in.Now.Add(periods.Patience)
-	if d := decide(o); !slices.Equal(d.Status.PersistedStorageVersionHashes, []string{v1}) ||
-		meta.IsStatusConditionTrue(d.Status.Conditions, migrationv1alpha1.StorageStateAgreed) {
-		t.Errorf("the servers do not agree, but nothing unknown was stored: %+v", d.Status)
-	}
-	o.Class, o.UnreadLiving = storageversion.BuiltIn, []storageversion.Process{{Identity: "b", Incarnation: "2"}}
-	if d := decide(o); !slices.Equal(d.Status.PersistedStorageVersionHashes, []string{v1}) || d.Status.Epoch != 1 ||
-		!d.DecideAt.Equal(problem.Since.Add(periods.UnreadPatience)) {
-		t.Errorf("its caches may not be full yet: %+v", d)
-	}
-	l.in.Now = problem.Since.Add(periods.UnreadPatience)
-	if d := decide(o); !slices.Equal(d.Status.PersistedStorageVersionHashes, []string{v1, storageversion.Unknown}) ||
-		d.Status.Epoch != 2 || d.Status.CurrentStorageVersionHash != storageversion.Unknown {
-		t.Errorf("a new server that cannot be asked may write anything: %+v", d.Status)
-	}
-}
-
 func TestSuccessWaitsForTheLookToBeConfirmed(t *testing.T) {
 	l := newLife(t)
 	l.decide()

@@ -32,7 +32,8 @@ type Periods struct {
 	Soak time.Duration
 	// Patience is how long an observation may be incomplete before a decision reports that.
 	Patience time.Duration
-	// UnreadPatience is how long a server may live unread before the record says that it may write any encoding.
+	// UnreadPatience is how long an observation may be incomplete before a decision records that a server which lives
+	// unread may write any encoding. It is for servers whose Leases no other process takes over.
 	UnreadPatience time.Duration
 	// Poll is how often the observer reads what it cannot watch. Evidence that cannot be compared with later evidence
 	// is valid for that long.
@@ -54,7 +55,8 @@ func DefaultPeriods() Periods {
 		// If it were shorter, a restart would migrate all built-in resources. A server advertises its address when its watch
 		// caches are full, or after --storage-initialization-timeout (a minute). One that comes when another one has crashed
 		// is unread until that one counts as gone, two minutes later.
-		UnreadPatience: 4 * time.Minute,
+		// If it were longer, more time would pass in which the only manager can end, and the server leave unread.
+		UnreadPatience: 150 * time.Second,
 		Poll:           storageversion.DefaultPollInterval,
 		// It shows people that the trigger is alive. For 60 resources it costs one write a minute.
 		Heartbeat: time.Hour,

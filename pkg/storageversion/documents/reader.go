@@ -46,8 +46,8 @@ const (
 	AsMetadataList = ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 )
 
-// maxBytes bounds a document. An aggregated server sends what it likes, and all instances of the manager read it. The
-// largest of kube-apiserver is that of all groups: of 2,000 definitions it has about 1 MB.
+// maxBytes bounds a document. All instances of the manager read those of aggregated servers. The largest one of
+// kube-apiserver is that of all groups: of 2,000 definitions it has about 1 MB.
 const maxBytes = 32 << 20
 
 // Reader reads documents from one address.
@@ -65,18 +65,13 @@ func (r Reader) get(ctx context.Context, path string, query map[string]string, a
 	for name, value := range query {
 		request.Param(name, value)
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.Timeout) // Stream does not end when the timeout of the request is over.
-	defer cancel()
-	stream, err := request.Stream(ctx)
-	if err == nil {
-		defer func() { _ = stream.Close() }()
-		body, err = io.ReadAll(io.LimitReader(stream, maxBytes+1))
+	result := request.Do(AtMost(ctx, maxBytes))
+	// The error of Raw does not have the words of the API server, the one of Error has.
+	if err = result.Error(); err == nil {
+		body, err = result.Raw()
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, fmt.Errorf("getting %s: %w", path, err)
-	case len(body) > maxBytes:
-		return nil, fmt.Errorf("getting %s: the answer has more than %d MiB", path, maxBytes>>20)
 	}
 	return body, nil
 }

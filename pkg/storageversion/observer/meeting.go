@@ -35,8 +35,8 @@ const (
 	// leaves one of them out in one of 60,000 meetings.
 	connectionsPerServer = 10
 
-	// meetingTimePerServer bounds how long a meeting keeps the observer from anything else. A balancer that chooses at
-	// random needs 22 connections on average to lead to each of eight servers.
+	// meetingTimePerServer bounds how long a meeting makes connections. A balancer that chooses at random needs 22 of them
+	// on average to lead to each of eight servers.
 	meetingTimePerServer = 10 * time.Second
 
 	// manyTimes is how often a connection is asked for the start time on which documents were read. If each request on it
@@ -117,7 +117,7 @@ func (m *meeting) whyUnmet() string {
 		slices.Sort(started)
 		slow := ""
 		if m.outOfTime {
-			slow = ", before its time was over: they are slow to answer, for instance /metrics"
+			slow = ", before its time was over: they are slow to accept connections, or to answer /metrics"
 		}
 		return fmt.Sprintf("the API servers share %s, and the manager made %d connections and reached only %d of them "+
 			"(started at %s)%s. Make sure that the load balancer there leads some of these connections to each API server, or "+

@@ -24,7 +24,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -94,7 +94,7 @@ func answeringEndpoints(all []discoveryv1.EndpointSlice) (pods sets.Set[string],
 			}
 			// Nobody checks the name, and it becomes a part of a path.
 			if target := endpoint.TargetRef; target != nil && target.Kind == "Pod" &&
-				len(path.IsValidPathSegmentName(target.Name)) == 0 {
+				len(content.IsPathSegmentName(target.Name)) == 0 {
 				pods.Insert(target.Name)
 				continue
 			}

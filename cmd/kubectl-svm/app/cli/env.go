@@ -35,6 +35,7 @@ import (
 	migrationclient "sigs.k8s.io/svm-api/client/clientset/versioned/typed/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
 // FieldManager is the name under which the commands write.
@@ -82,6 +83,7 @@ func connect(flags genericclioptions.RESTClientGetter) (*Clients, error) {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
 	}
 	controller.RefuseRedirects(config)
+	documents.BoundAnswers(config)
 	config.QPS = -1 // The API server decides what is too much for it.
 	c := &Clients{Config: config}
 	if c.Kube, err = kubernetes.NewForConfig(config); err != nil {

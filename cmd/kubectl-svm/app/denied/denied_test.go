@@ -52,6 +52,8 @@ func TestRefusal(t *testing.T) {
 			"the manager", "another scope"},
 		{"", `admission webhook "no.example.com" denied the request: it would drop nothing`, "webhook no.example.com",
 			"matchCondition"},
+		{"", `admission webhook "no.example.com" denied the request: failed calling webhook "good"`,
+			"webhook no.example.com", "matchCondition"},
 		{"InternalError", `Internal error occurred: add: path "User "eve" cannot patch resource"`, "API server", "Read"},
 		{"Forbidden", "exceeded quota", "API server", "Read the message"},
 	} {

@@ -33,9 +33,9 @@ var refusals = []struct {
 	words       *regexp.Regexp
 	who, remedy string
 }{
-	{regexp.MustCompile(`failed calling webhook "([^"]+)"`), "webhook $1",
+	{regexp.MustCompile(`^Internal error occurred: failed calling webhook "([^"]+)"`), "webhook $1",
 		"The webhook does not work. Repair it, or exclude these objects from it."},
-	{regexp.MustCompile(`admission webhook "([^"]+)"`), "webhook $1", "Change the objects so that the webhook accepts " +
+	{regexp.MustCompile(`^admission webhook "([^"]+)"`), "webhook $1", "Change the objects so that the webhook accepts " +
 		"them. Or add a matchCondition to the webhook that skips the user of the manager."},
 	{regexp.MustCompile(regexp.QuoteMeta(fence.DeniedChange)), "the fence",
 		"Read the message, which says what may be the cause and what helps."},

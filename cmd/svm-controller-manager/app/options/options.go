@@ -53,6 +53,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/features"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
 const (
@@ -296,6 +297,7 @@ func (o *Options) Config() (*Config, error) {
 		return nil, err
 	}
 	controller.RefuseRedirects(kubeconfig)
+	documents.BoundAnswers(kubeconfig)
 	kubeconfig.DisableCompression = true
 	kubeconfig.AcceptContentTypes, kubeconfig.ContentType = connection.AcceptContentTypes, connection.ContentType
 	kubeconfig.QPS, kubeconfig.Burst = connection.QPS, int(connection.Burst)

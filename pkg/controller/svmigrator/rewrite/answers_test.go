@@ -174,6 +174,37 @@ func TestFailuresOfAggregatedServers(t *testing.T) {
 	}
 }
 
+// TestAnswersOfAggregatedServersThatCannotBeRead wants them to slow down nobody else.
+func TestAnswersOfAggregatedServersThatCannotBeRead(t *testing.T) {
+	for name, answer := range map[string]http.HandlerFunc{
+		"no JSON": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{") },
+		"cut off": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			_, _ = io.WriteString(w, "{")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				answer(w, request)
+			}))
+			defer server.Close()
+			e, err := NewEngine(bounded(server.URL), nil, clock.RealClock{}, 500, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := e.newRewriter(
+				Resource{GroupVersionResource: widgets.WithVersion("v1"), Class: storageversion.Aggregated}, "")
+			w.waysByNamespace.Store("", &namespaceWay{way: mergeWay, next: math.MaxInt})
+			object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: "4"}
+			w.keepOriginal(object, &metav1.PartialObjectMetadata{}, nil)
+			if a := w.rewrite(t.Context(), object); a.failure.kind != aggregatedAway {
+				t.Errorf("the failure is %v", a.failure)
+			}
+		})
+	}
+}
+
 // TestAggregatedServerThatAsksToWait wants no other object to be sent meanwhile, also if the run ends.
 func TestAggregatedServerThatAsksToWait(t *testing.T) {
 	const wait = 2 * StuckAfter

@@ -209,10 +209,10 @@ func classifyUnanswered(err error) Failure {
 		f.kind = interrupted
 	case errors.Is(err, errDefinitionUnread):
 		f.kind = definitionUnread
-	case errors.Is(err, errUnidentified), errors.Is(err, errSameToken), errors.Is(err, errTooLong):
+	case errors.Is(err, errUnidentified), errors.Is(err, errSameToken):
 		f.kind = unsupported
-	case errors.Is(err, errTokenTooLong): // Who may create objects may cause this, so it is tried again.
-		f.kind = refused
+	case errors.Is(err, errTokenTooLong), errors.Is(err, documents.ErrTooLong):
+		f.kind = refused // Unlike unsupported, it is tried again: who may create objects may cause it, and take it back.
 	case runtime.IsNotRegisteredError(err):
 		f.kind = unsupported
 		f.message = "it does not answer with metadata alone: " + f.message

@@ -17,13 +17,10 @@ limitations under the License.
 package rewrite
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"slices"
 	"time"
 
@@ -35,6 +32,7 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 	"sigs.k8s.io/svm-controller-manager/pkg/retry"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
 // maxRestarts is how often a list may start from the beginning. If a server rejects its own continue tokens each time,
@@ -67,50 +65,19 @@ type listing struct {
 }
 
 const (
-	// maxListBytes bounds the answer to a list of several objects. Metadata of 500 objects are about a megabyte, but
-	// annotations and managedFields of one object may be as large. Three migrations list at a time, and decoding takes
-	// several times as much.
-	maxListBytes = 8 << 20
-	// maxAnswerBytes bounds all other answers, so that no aggregated server can take the memory of all migrations. A list
-	// of one object is that large only if the server ignores the limit.
-	maxAnswerBytes = 64 << 20
+	// maxAnswerBytes bounds the answers about objects. Metadata of 500 objects are about a megabyte, but annotations and
+	// managedFields of one object may be as large. Three migrations list at a time, and decoding takes several times as
+	// much.
+	maxAnswerBytes = 8 << 20
+	// maxUnlimitedBytes bounds lists of one object, which are longer only if the server ignores the limit.
+	maxUnlimitedBytes = 64 << 20
 )
-
-// errTooLong says that an answer is longer than it may be.
-var errTooLong = errors.New("its answer has more bytes than this program reads")
-
-// longest is the key in the context of a request for how many bytes its answer may have, if that is not maxAnswerBytes.
-type longest struct{}
-
-// boundedAnswers does not read more of an answer than it may have.
-type boundedAnswers struct{ next http.RoundTripper }
-
-func (b boundedAnswers) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := b.next.RoundTrip(request)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = response.Body.Close() }()
-	most, isSet := request.Context().Value(longest{}).(int64)
-	if !isSet {
-		most = maxAnswerBytes
-	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, most+1))
-	switch {
-	case err != nil:
-		return nil, err
-	case int64(len(body)) > most:
-		return nil, errTooLong
-	}
-	response.Body = io.NopCloser(bytes.NewReader(body))
-	return response, nil
-}
 
 // lister returns a function that lists one chunk of the objects that w rewrites. It adapts limit, the size of the list:
 //
 //   - After a failure the next list asks for half as many objects. Perhaps a conversion webhook is slow.
 //   - If the answer is too long, a list of a quarter as many objects follows at once.
-//   - After a success the next list may ask for twice as many, if half of maxListBytes is likely to be enough for
+//   - After a success the next list may ask for twice as many, if half of maxAnswerBytes is likely to be enough for
 //     them.
 //
 // A limit of zero means as many objects as a chunk has. A server may ignore the limit, so the answer to a list of one
@@ -119,7 +86,7 @@ func (e *Engine) lister(w *rewriter, limit *int64) func(ctx context.Context, tok
 	return func(ctx context.Context, token string) (sweep.Chunk, error) {
 		*limit = cmp.Or(*limit, e.chunkSize)
 		list, length, err := w.list(ctx, token, *limit)
-		for errors.Is(err, errTooLong) && *limit > 1 {
+		for errors.Is(err, documents.ErrTooLong) && *limit > 1 {
 			*limit = max(1, *limit/4)
 			list, length, err = w.list(ctx, token, *limit)
 		}
@@ -141,7 +108,7 @@ func (e *Engine) lister(w *rewriter, limit *int64) func(ctx context.Context, tok
 		*limit = min(2**limit, e.chunkSize)
 		if len(list.Items) > 0 {
 			average := int64(length/len(list.Items) + 1)
-			*limit = max(1, min(*limit, maxListBytes/2/average))
+			*limit = max(1, min(*limit, maxAnswerBytes/2/average))
 		}
 		served, err := w.versionsToKeep(ctx)
 		if err != nil {
@@ -249,7 +216,7 @@ func (e *Engine) WrittenBefore(
 			switch {
 			case failure.kind == tokenExpired && failure.token != "" && !newToken:
 				token, newToken = failure.token, true // The rest of the list is newer than the chunks before.
-			case failure.Passes() && tries < maxListTries &&
+			case failure.Passes() && tries < maxListTries && failure.retryAfter <= maxRetry &&
 				retry.Sleep(ctx, e.clock, max(RetryDelay(tries), failure.retryAfter)):
 			default:
 				return false, "", fmt.Errorf("listing the objects: %w", err)

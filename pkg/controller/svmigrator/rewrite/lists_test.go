@@ -39,6 +39,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
 // TestListWithoutIdentities is what an aggregated server may answer.
@@ -192,7 +193,7 @@ func TestListsThatAreTooLong(t *testing.T) {
 		}, annotation)(w, request)
 	}))
 	defer server.Close()
-	e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 160, 0)
+	e, err := NewEngine(bounded(server.URL), nil, clock.RealClock{}, 160, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,17 +243,25 @@ func TestServerThatDoesNotEnd(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 16, 0)
+	e, err := NewEngine(bounded(server.URL), nil, clock.RealClock{}, 16, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1")}, "")
-	if _, err = e.lister(w, new(int64))(t.Context(), ""); !errors.Is(err, errTooLong) || Classify(err, "").Passes() {
+	_, err = e.lister(w, new(int64))(t.Context(), "")
+	if !errors.Is(err, documents.ErrTooLong) || Classify(err, "").Passes() {
 		t.Errorf("the list has the error %v", err)
 	}
 	if want := []string{"16", "4", "1"}; !slices.Equal(limits, want) {
 		t.Errorf("asked for %v objects, want %v", limits, want)
 	}
+}
+
+// bounded is the config of a program.
+func bounded(url string) *rest.Config {
+	config := &rest.Config{Host: url}
+	documents.BoundAnswers(config)
+	return config
 }
 
 // listOf answers lists with objects that have an annotation.

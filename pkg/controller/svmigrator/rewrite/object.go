@@ -88,6 +88,7 @@ func (a tryResult) paceResult() pacer.Result {
 // rewrite writes an object as it was listed. Of an object that was denied earlier only the name and the UID are known.
 // So it is read first, and left as it is if somebody wrote it after the baseline.
 func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) tryResult {
+	ctx = documents.AtMost(ctx, maxAnswerBytes)
 	if namespaced := r.resource.Namespaced; namespaced != nil && *namespaced == (object.Namespace == "") {
 		return r.outOfReach(object)
 	}

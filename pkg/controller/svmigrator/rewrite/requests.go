@@ -21,7 +21,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strconv"
 	"time"
 
@@ -66,7 +65,6 @@ func newObjectsClient(config *rest.Config) (rest.Interface, error) {
 	config.GroupVersion = &schema.GroupVersion{}
 	config.APIPath = "/"
 	config.QPS = -1
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return boundedAnswers{next} })
 	// Warnings are about the contents of objects, which only their owners can change.
 	config.WarningHandlerWithContext = rest.NoWarnings{}
 	client, err := rest.RESTClientFor(config)
@@ -92,10 +90,11 @@ func (r *rewriter) list(
 	if token != "" {
 		request.Param("continue", token)
 	}
-	if limit > 1 {
-		ctx = context.WithValue(ctx, longest{}, int64(maxListBytes))
+	most := int64(maxAnswerBytes)
+	if limit == 1 {
+		most = maxUnlimitedBytes
 	}
-	result := request.Do(ctx)
+	result := request.Do(documents.AtMost(ctx, most))
 	body, _ := result.Raw() // answerOf returns the error.
 	list, err = answerOf[*metav1.PartialObjectMetadataList](result)
 	return list, len(body), err
