@@ -45,6 +45,8 @@ var (
 		"Number of objects by outcome: Rewritten, AlreadyCurrent, WrittenByOthers, Gone or Denied. An object that was "+
 			"denied and tried once more counts twice. An object that needs no rewrite does not count after the list had to "+
 			"begin anew.", "outcome")
+	warnings = controller.NewCounter(rewrite.Subsystem, "warnings_total",
+		"Number of Warning events on StorageVersionMigrations, by their reason.", "reason")
 	migrationDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
 		Subsystem:      rewrite.Subsystem,
 		Name:           "migration_duration_seconds",
@@ -85,9 +87,13 @@ var (
 
 // Register adds the metrics of the migrator to the legacy registry, once.
 var Register = sync.OnceFunc(func() {
-	legacyregistry.MustRegister(migratedObjects, migrations, outcomes, migrationDuration, rewrite.RetriedRequests)
+	legacyregistry.MustRegister(migratedObjects, migrations, outcomes, warnings, migrationDuration,
+		rewrite.RetriedRequests)
 	legacyregistry.CustomMustRegister(gauges)
 	// Create the series at zero. The function increase() does not count a series that appears with the value one.
+	for _, reason := range []string{EventFailed, EventObjectDenied, EventStoredVersionsNotPruned, EventStatusNotWritten} {
+		warnings.WithLabelValues(reason)
+	}
 	migrationDuration.WithLabelValues(string(migrationv1alpha1.MigrationSucceeded))
 	migrationDuration.WithLabelValues(string(migrationv1alpha1.MigrationFailed))
 	for _, outcome := range sweep.Outcomes {

@@ -156,7 +156,10 @@ func (e *environment) recordEnd(ctx context.Context, m *migrationv1alpha1.Storag
 	migrations.WithLabelValues(resource, string(result.Type)).Inc()
 }
 
-// recordEvent records an event on a migration.
+// recordEvent records an event on a migration, and counts it if it is a warning.
 func (e *environment) recordEvent(m *migrationv1alpha1.StorageVersionMigration, eventType, reason, message string) {
+	if eventType == corev1.EventTypeWarning {
+		warnings.WithLabelValues(reason).Inc()
+	}
 	e.events.Event(m, eventType, reason, migrationv1alpha1.TruncateRunes(message, controller.MaxEventLength))
 }

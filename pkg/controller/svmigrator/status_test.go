@@ -22,7 +22,13 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/component-base/metrics/testutil"
+	testingclock "k8s.io/utils/clock/testing"
 
 	"sigs.k8s.io/svm-api/client/clientset/versioned/fake"
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -59,6 +65,36 @@ func TestMigrationThatWasRestored(t *testing.T) {
 		if err := w.refresh(t.Context()); !errors.Is(err, want) {
 			t.Errorf("resource version %s: the error is %v", restored, err)
 		}
+	}
+}
+
+// TestStatusThatIsRefused counts each status that the API server refuses, because an alert depends on it.
+func TestStatusThatIsRefused(t *testing.T) {
+	Register()
+	client := fake.NewClientset()
+	client.PrependReactor("update", "storageversionmigrations", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(migrationv1alpha1.Resource("storageversionmigrations"), "m", nil)
+	})
+	w := &statusWriter{
+		env: &environment{
+			client: client.MigrationV1alpha1(), clock: testingclock.NewFakeClock(noon), events: record.NewFakeRecorder(1),
+		},
+		stored: &migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "m", UID: "u"}},
+	}
+	count := func() float64 {
+		n, err := testutil.GetCounterMetricValue(warnings.WithLabelValues(EventStatusNotWritten))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := count()
+	err := w.write(t.Context(), waiting(waitDecision(migrationv1alpha1.MigrationReasonQueued, "it waits")))
+	if !apierrors.IsForbidden(err) {
+		t.Errorf("the error is %v", err)
+	}
+	if n := count() - before; n != 1 {
+		t.Errorf("%v refusals were counted, want 1", n)
 	}
 }
 
