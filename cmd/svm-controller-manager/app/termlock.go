@@ -100,9 +100,13 @@ func (l *termLock) judge(record *resourcelock.LeaderElectionRecord, err error) (
 
 func (l *termLock) logFailure(ctx context.Context, failures *retry.Streak, err error) {
 	kind, message := "refused", "The API server refuses to let this process read the leader lease, will retry. Check the "+
-		"credentials of the manager, and its permissions for Leases"
-	if retry.IsUnanswered(err) {
+		"permissions of the manager for Leases"
+	switch {
+	case retry.IsUnanswered(err):
 		kind, message = "unanswered", "Cannot read the leader lease because the API server does not answer, will retry"
+	case apierrors.IsUnauthorized(err):
+		kind, message = "unauthorized", "Cannot read the leader lease because the API server refuses the credentials, will "+
+			"retry. Check those of --kubeconfig or of the service account"
 	}
 	failures.Failed(ctx, kind, message, "lock", l.Describe(), "err", err)
 }

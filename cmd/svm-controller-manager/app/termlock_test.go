@@ -33,6 +33,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
 
@@ -134,6 +136,39 @@ func TestLeaseThatIsGone(t *testing.T) {
 	}
 	if _, _, err := lock.Get(t.Context()); !errors.Is(err, errTermOver) || election.Err() == nil {
 		t.Errorf("after it was deleted: %v", err)
+	}
+}
+
+// TestLeaseThatCannotBeRead wants the log to say once what is refused: a missing permission and a certificate that has
+// expired are mended in different ways.
+func TestLeaseThatCannotBeRead(t *testing.T) {
+	leases := coordinationv1.Resource("leases")
+	failures := []error{
+		apierrors.NewForbidden(leases, "lease", nil), apierrors.NewForbidden(leases, "lease", nil),
+		apierrors.NewUnauthorized("expired"), errors.New("connection refused"), nil,
+	}
+	client := fake.NewClientset(&coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "lease"},
+	})
+	client.PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		err := failures[0]
+		failures = failures[1:]
+		return err != nil, nil, err
+	})
+	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(0)))
+	lock, _ := lockOf(t, client)
+	if _, _, err := lock.Get(klog.NewContext(t.Context(), logger)); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"Check the permissions", "refuses the credentials", "does not answer", "works again"}
+	entries := logger.GetSink().(ktesting.Underlier).GetBuffer().Data()
+	if len(entries) != len(want) {
+		t.Fatalf("the log has %d entries, want %d: %v", len(entries), len(want), entries)
+	}
+	for i, entry := range entries {
+		if !strings.Contains(entry.Message, want[i]) {
+			t.Errorf("the log says %q, want %q", entry.Message, want[i])
+		}
 	}
 }
 
