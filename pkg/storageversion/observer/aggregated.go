@@ -32,6 +32,7 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/retry"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
@@ -113,8 +114,15 @@ func (r *aggregatedReader) set(now time.Time, gv schema.GroupVersion, after serv
 }
 
 func (r *aggregatedReader) run(ctx context.Context) {
+	var failures retry.Streak
 	r.keepReading(ctx, r.wake, aggregatedBackoff, func(ctx context.Context, _ cause) (missing bool, due time.Time) {
-		return r.read(ctx) != nil, time.Time{}
+		err := r.read(ctx)
+		if err != nil {
+			failures.Failed(ctx, "failed", "Cannot read what aggregated API servers write, will retry", "err", err)
+		} else {
+			failures.Succeeded(ctx, "Can read again what aggregated API servers write")
+		}
+		return err != nil, time.Time{}
 	})
 }
 

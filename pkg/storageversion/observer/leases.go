@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/retry"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -62,7 +63,9 @@ type leaseWatcher struct {
 	leases   serverLeases
 	reported bool
 
-	lateSince time.Time // when a poll found the watch to be late; only the goroutine that polls uses it
+	// Only the goroutine that polls uses these. lateSince is when a poll found the watch to be late.
+	lateSince time.Time
+	checks    retry.Streak
 }
 
 // errWatchLate says that the watch has not shown who holds the Leases now.
@@ -194,10 +197,13 @@ func (w *leaseWatcher) isUpToDate(ctx context.Context) bool {
 	switch {
 	case err == nil:
 		w.lateSince = time.Time{}
+		w.checks.Succeeded(ctx, "The watch of identity Leases is up to date again")
 	case !errors.Is(err, errWatchLate): // This list shows nothing.
+		w.checks.Failed(ctx, "failed", "Cannot list identity Leases, will retry", "err", err)
 	case w.lateSince.IsZero():
 		w.lateSince = w.clock.Now()
 	default:
+		w.checks.Failed(ctx, "late", "The watch of identity Leases does not show changes", "err", err)
 		w.health.late(w.lateSince, revision, err)
 	}
 	return err == nil

@@ -17,6 +17,7 @@ limitations under the License.
 package observer
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"testing"
@@ -35,16 +36,7 @@ func TestServerThatCannotBeRead(t *testing.T) {
 	c := newCluster(t, 2)
 	began := c.clock.Now()
 	c.servers[1].change(func() { c.servers[1].failing["/"] = http.StatusForbidden })
-	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(0)))
-	logged := func(message string) (n int) {
-		for _, entry := range logger.GetSink().(ktesting.Underlier).GetBuffer().Data() {
-			if entry.Message == message {
-				n++
-			}
-		}
-		return n
-	}
-	c.startWith(t, klog.NewContext(t.Context(), logger))
+	logged := c.startLogged(t)
 	c.until(t, func() error {
 		if got := c.servers[1].count("/version"); got < 4 {
 			return fmt.Errorf("the server was asked %d times", got)
@@ -66,5 +58,88 @@ func TestServerThatCannotBeRead(t *testing.T) {
 	if read := c.LastRead()[migrationv1alpha1.EvidenceFromServerDiscovery]; !read.After(began.Add(time.Second)) {
 		t.Errorf("the last read was at %v", read)
 	}
+	c.stop()
+}
+
+// startLogged has the Observer run, and returns a function that counts the lines of its log with a message.
+func (c *cluster) startLogged(t *testing.T) (logged func(message string) int) {
+	t.Helper()
+	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(0)))
+	c.startWith(t, klog.NewContext(t.Context(), logger))
+	return func(message string) (n int) {
+		for _, entry := range logger.GetSink().(ktesting.Underlier).GetBuffer().Data() {
+			if entry.Message == message {
+				n++
+			}
+		}
+		return n
+	}
+}
+
+// TestAggregatedServerThatCannotBeRead has the log say so once, and when it can be read again.
+func TestAggregatedServerThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	c.host.change(func() {
+		c.host.documents[sampleV1Path] = resourcesDocument("flunders", "Flunder", sampleV1)
+		c.host.failing[sampleV1Path] = http.StatusServiceUnavailable
+		c.register(sampleV1, "", sample)
+	})
+	logged := c.startLogged(t)
+	c.until(t, func() error {
+		if got := c.host.count(sampleV1Path); got < 4 {
+			return fmt.Errorf("the server was asked %d times", got)
+		}
+		return nil
+	})
+	const cannot = "Cannot read what aggregated API servers write, will retry"
+	const can = "Can read again what aggregated API servers write"
+	if logged(cannot) != 1 || logged(can) != 0 {
+		t.Errorf("%d lines say that it cannot be read, and %d that it can, want one", logged(cannot), logged(can))
+	}
+	c.host.change(func() { delete(c.host.failing, sampleV1Path) })
+	c.until(t, func() error {
+		if logged(can) == 0 {
+			return errors.New("no line says that it can be read again")
+		}
+		return nil
+	})
+	if logged(cannot) != 1 || logged(can) != 1 {
+		t.Errorf("%d lines say that it cannot be read, and %d that it can, want one each", logged(cannot), logged(can))
+	}
+	c.stop()
+}
+
+// TestLogOfLeaseChecks has polls that cannot list identity Leases, and then find that the watch hangs.
+func TestLogOfLeaseChecks(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	logged := c.startLogged(t)
+	c.until(t, c.certain) // Nothing else asks for lists afterwards.
+	c.settle(t)
+	says := func(message string, times int) {
+		t.Helper()
+		c.passUntil(t, func() error {
+			if got := logged(message); got != times {
+				return fmt.Errorf("%d lines say %q, want %d", got, message, times)
+			}
+			return nil
+		})
+	}
+	const upToDate = "The watch of identity Leases is up to date again"
+	c.host.change(func() { c.host.failing[leasesPath] = http.StatusForbidden })
+	says("Cannot list identity Leases, will retry", 1)
+	c.host.change(func() { delete(c.host.failing, leasesPath) })
+	says(upToDate, 1)
+	c.host.change(func() {
+		c.leases.silent = true
+		c.hold(2, 1) // A server has come.
+	})
+	says("The watch of identity Leases does not show changes", 1)
+	c.host.change(func() {
+		c.leases.silent = false
+		c.hold(2, 1)
+	})
+	says(upToDate, 2)
 	c.stop()
 }
