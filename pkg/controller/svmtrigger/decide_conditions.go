@@ -74,11 +74,7 @@ func (e *evaluation) agreedCondition() metav1.Condition {
 	case o.Problem != nil:
 		return no(o.Problem.Reason, controller.Sentence(o.Problem.Message))
 	case o.Presence == storageversion.NotServed:
-		otherwise := "delete the StorageState if no objects are left."
-		if o.Class == storageversion.Custom { // If it serves no version, the StorageState would come back.
-			otherwise = "delete the CustomResourceDefinition, which deletes the objects."
-		}
-		return no(migrationv1alpha1.StateReasonNotServed, "No server writes the resource. Serve it again, or "+otherwise)
+		return no(migrationv1alpha1.StateReasonNotServed, "No server writes the resource. "+e.endsNotServed())
 	case len(e.last.Writing) == 0:
 		return no(migrationv1alpha1.StateReasonServersUnseen, "No server was seen to write the resource yet.")
 	case e.next.CurrentStorageVersionHash == storageversion.Unknown:
@@ -92,6 +88,14 @@ func (e *evaluation) agreedCondition() metav1.Condition {
 	default:
 		return yes(migrationv1alpha1.StateReasonServersAgree, "All servers write "+current+".")
 	}
+}
+
+// endsNotServed says what a person can do about a resource that no server serves.
+func (e *evaluation) endsNotServed() string {
+	if e.in.Observation.Class == storageversion.Custom { // If it serves no version, the StorageState would come back.
+		return "Serve it again, or delete the CustomResourceDefinition, which deletes the objects."
+	}
+	return "Serve it again, or delete the StorageState if no objects are left."
 }
 
 // writers says which servers write what, where the evidence names servers.

@@ -66,7 +66,8 @@ func (e *evaluation) whyNotDue() metav1.Condition {
 	createsNone := e.in.State.Spec.Paused || e.in.State.PausedByAnnotation() || !e.in.AutoMigrate
 	switch {
 	case o.Presence == storageversion.NotServed:
-		return no(migrationv1alpha1.StateReasonNotServed, "No server serves the resource, so nothing can migrate them.")
+		return no(migrationv1alpha1.StateReasonNotServed, "No server serves the resource, so nothing can migrate them. "+
+			e.endsNotServed())
 	case e.proof != nil:
 		return no(migrationv1alpha1.StateReasonAwaitingAgreement, "The migration "+e.proof.Name+
 			" succeeded. The trigger accepts that when it next sees that all servers agree.")

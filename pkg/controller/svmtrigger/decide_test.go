@@ -96,14 +96,16 @@ func TestLifeOfAState(t *testing.T) {
 
 func TestNobodyServesIt(t *testing.T) {
 	l := newLife(t)
-	l.migrated()
+	l.decide()
 	l.definition.Established = false
 	l.define()
 	l.decide()
-	agreed := meta.FindStatusCondition(l.in.State.Status.Conditions, migrationv1alpha1.StorageStateAgreed)
-	if agreed.Reason != migrationv1alpha1.StateReasonNotServed ||
-		!strings.HasSuffix(agreed.Message, "delete the CustomResourceDefinition, which deletes the objects.") {
-		t.Errorf("the condition is %+v", agreed)
+	for _, name := range []string{migrationv1alpha1.StorageStateAgreed, migrationv1alpha1.StorageStateMigrated} {
+		c := meta.FindStatusCondition(l.in.State.Status.Conditions, name)
+		if c.Reason != migrationv1alpha1.StateReasonNotServed ||
+			!strings.HasSuffix(c.Message, "delete the CustomResourceDefinition, which deletes the objects.") {
+			t.Errorf("the condition is %+v", c)
+		}
 	}
 }
 
