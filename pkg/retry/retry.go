@@ -15,14 +15,14 @@ limitations under the License.
 */
 
 // Package retry has what all who repeat requests need: to wait, to tell an answer from none, and to log a row of
-// failures once.
+// failures once, and again each hour.
 package retry
 
 import (
 	"context"
 	"errors"
 	"net/http"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -56,28 +56,41 @@ func IsUnanswered(err error) bool {
 	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests || code == 0
 }
 
-// Streak logs a row of failures: each one that is of another kind than the one before it, and the end of the row. The
-// zero value is ready for use.
+// repeatAfter is when a Streak logs a failure that lasts once more, because the earlier line may be far up by then.
+const repeatAfter = time.Hour
+
+// Streak logs a row of failures: each one that is of another kind than the one before it, one per hour while they are
+// of the same kind, and the end of the row. The zero value is ready for use.
 type Streak struct {
-	kind atomic.Value // a string
+	mu       sync.Mutex
+	kind     string    // of the last failure; empty if there was none, or if the row has ended
+	loggedAt time.Time // when a failure of this kind was logged last
 }
 
-// Failed logs a failure, at verbosity 4 if the one before it was of the same kind. A request that was cancelled is no
-// failure: nobody waits for the answer any more.
+// Failed logs a failure, at verbosity 4 if one of the same kind was logged in the last hour and none of another kind
+// came after it. A request that was cancelled is no failure: nobody waits for the answer any more.
 func (s *Streak) Failed(ctx context.Context, kind, message string, keysAndValues ...any) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return
 	}
 	logger := klog.FromContext(ctx).WithCallDepth(1)
-	if s.kind.Swap(kind) == kind {
+	s.mu.Lock()
+	if s.kind == kind && time.Since(s.loggedAt) < repeatAfter {
 		logger = logger.V(4)
+	} else {
+		s.kind, s.loggedAt = kind, time.Now()
 	}
+	s.mu.Unlock()
 	logger.Info(message, keysAndValues...)
 }
 
 // Succeeded logs the end of a row of failures. It does nothing if there was none.
 func (s *Streak) Succeeded(ctx context.Context, message string, keysAndValues ...any) {
-	if before := s.kind.Swap(""); before != nil && before != "" {
+	s.mu.Lock()
+	failed := s.kind != ""
+	s.kind = ""
+	s.mu.Unlock()
+	if failed {
 		klog.FromContext(ctx).WithCallDepth(1).Info(message, keysAndValues...)
 	}
 }

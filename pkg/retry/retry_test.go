@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -122,4 +123,19 @@ func TestStreakLogsARowOnce(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the log differs (-want +got):\n%s", diff)
 	}
+}
+
+// TestStreakRepeats has a failure that lasts for two and a half hours.
+func TestStreakRepeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(0)))
+		ctx := klog.NewContext(t.Context(), logger)
+		var streak Streak
+		for began := time.Now(); time.Since(began) < 150*time.Minute; time.Sleep(time.Minute) {
+			streak.Failed(ctx, "down", "is down")
+		}
+		if lines := len(logger.GetSink().(ktesting.Underlier).GetBuffer().Data()); lines != 3 {
+			t.Errorf("the log has %d lines, want 3", lines)
+		}
+	})
 }

@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/definition"
 	"sigs.k8s.io/svm-controller-manager/pkg/retry"
@@ -75,6 +76,7 @@ func waitForNeed(
 		longest = longestOptionalInterval
 	}
 	var failures retry.Streak
+	told := false
 	return askUntil(ctx, longest, func(ctx context.Context) bool {
 		served, missing, err := definition.Check(ctx, client, need.Resource)
 		fits := served && missing == ""
@@ -87,8 +89,10 @@ func waitForNeed(
 		case err != nil:
 			failures.Failed(ctx, "unanswered", "Waiting for a resource: asking the API server for it failed",
 				"resource", need.String(), "err", err)
+		case need.Optional && told: // It is no failure, which the log would repeat.
 		case need.Optional:
-			failures.Failed(ctx, "optional", "The resource is not served; the controller starts when it is",
+			told = true
+			klog.FromContext(ctx).Info("The resource is not served; the controller starts when it is",
 				"resource", need.String())
 		case served:
 			failures.Failed(ctx, "another", "Waiting: the CustomResourceDefinition of a resource lacks a field, so it is "+
