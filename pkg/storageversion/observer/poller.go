@@ -25,10 +25,10 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/klog/v2"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/retry"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -69,6 +69,7 @@ type discoveryPoller struct {
 	// awaited says that the first list of StorageVersions was waited for.
 	awaited       bool
 	meetingDelays wait.Backoff
+	problems      retry.Streak
 	// shortSince is since when there are fewer addresses than servers. meetFrom is when to hold the next meeting there.
 	shortSince, meetFrom time.Time
 }
@@ -165,24 +166,19 @@ func (p *discoveryPoller) takeLook(ctx context.Context, upToDate bool) {
 	})
 }
 
-// logProblems logs which API servers the look could not read and the look before could, and the other way round.
+// logProblems logs which API servers the look could not read, when these are others than before, and each hour.
 func (p *discoveryPoller) logProblems(ctx context.Context, look storageversion.Look) {
-	logger := klog.FromContext(ctx)
-	for _, address := range slices.Sorted(maps.Keys(look.Documents)) {
-		before, now := p.last.Documents[address].Failure, look.Documents[address].Failure
-		switch {
-		case now != "" && before == "":
-			logger.Info("Cannot read what an API server writes, will retry", "address", address, "err", now)
-		case now == "" && before != "":
-			logger.Info("Can read again what an API server writes", "address", address)
-		}
+	failed := slices.Sorted(slices.Values(look.Failed()))
+	if len(failed) == 0 && look.WhyUnmet == "" {
+		p.problems.Succeeded(ctx, "Can read again what all API servers write")
+		return
 	}
-	switch {
-	case look.WhyUnmet != "" && p.last.WhyUnmet == "":
-		logger.Info("Cannot read what all API servers write, will retry", "err", look.WhyUnmet)
-	case look.WhyUnmet == "" && p.last.WhyUnmet != "":
-		logger.Info("Can read again what all API servers write")
+	failures := map[string]string{}
+	for _, address := range failed {
+		failures[address] = look.Documents[address].Failure
 	}
+	p.problems.Failed(ctx, fmt.Sprint(failed, look.WhyUnmet != ""), "Cannot read what all API servers write, will retry",
+		"failures", failures, "err", look.WhyUnmet)
 }
 
 // awaitStorageVersions has StorageVersions watched, and waits for their first list. What the manager before recorded of

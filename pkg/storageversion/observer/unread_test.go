@@ -43,7 +43,7 @@ func TestServerThatCannotBeRead(t *testing.T) {
 		}
 		return nil
 	})
-	const cannot, can = "Cannot read what an API server writes, will retry", "Can read again what an API server writes"
+	const cannot, can = "Cannot read what all API servers write, will retry", "Can read again what all API servers write"
 	if got := logged(cannot); got != 1 || logged(can) != 0 {
 		t.Errorf("%d lines say that it cannot be read, want one", got)
 	}
