@@ -56,8 +56,9 @@ type NextRelease struct {
 	Resource string `json:"resource,omitempty"`
 }
 
-// startManager is what helps where no manager runs.
-const startManager = "start svm-controller-manager beside the API servers (docs/install.md)."
+// startManager is what helps where no manager runs. One that is installed may not start.
+const startManager = "If a manager is installed, docs/troubleshooting.md says where to look. If none is, " +
+	"docs/install.md says how to install one."
 
 // newReport concludes whether all is safe. unlisted says which resources that the person asked for are not known.
 func newReport(
@@ -81,7 +82,7 @@ func newReport(
 	if len(resources) == 1 {
 		all = resources[0].Name
 	}
-	help := startManager
+	help := "a manager has to run. " + startManager
 	if manager.Help != "" {
 		help = manager.Help + "."
 	}
@@ -215,7 +216,7 @@ func notSafe(
 	case stopped && manager.Running:
 		summary += " Nothing is migrated until a manager runs the migrator: look at its --controllers."
 	case stopped:
-		summary += " Nothing happens until a manager runs: " + help
+		summary += " Nothing happens until a manager runs. " + startManager
 	case !manager.Running:
 		summary += " It is not known whether a manager works on them. To find out, " + help
 	}

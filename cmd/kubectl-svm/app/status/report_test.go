@@ -239,7 +239,7 @@ func TestWhyStuck(t *testing.T) {
 	}{
 		"the manager migrates":                        {assess.Wait, leads, ""},
 		"nobody migrates":                             {assess.Wait, observes, "until a manager runs the migrator"},
-		"the manager has died":                        {assess.Wait, assess.Manager{}, "until a manager runs: start"},
+		"the manager has died":                        {assess.Wait, assess.Manager{}, "until a manager runs. If"},
 		"nobody knows whether one runs":               {assess.Wait, notKnown, ""},
 		"an object is denied":                         {assess.Act, leads, "run: kubectl svm plan a"},
 		"all is safe":                                 {assess.None, leads, ""},

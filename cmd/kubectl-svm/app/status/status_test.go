@@ -164,8 +164,8 @@ bolts.example.com    yes    v2       v2        yes      OnlyCurrentEncodingPersi
 	gone := assess.Manager{Message: "No manager seems to run."}
 	unread := assess.Manager{Message: "It is not known.", Help: "run the command again"}
 	const unknown = "No manager seems to run.\nNot known to be safe: when a manager last looked, every object of 2 " +
-		"resources was stored in the version that the servers write. To find out, start svm-controller-manager beside the " +
-		"API servers (docs/install.md).\n"
+		"resources was stored in the version that the servers write. To find out, a manager has to run. " + startManager +
+		"\n"
 	coloured := &Options{NamedOptions: cli.NamedOptions{Env: &cli.Env{Colour: true}}}
 	for _, test := range []struct {
 		name    string
@@ -214,7 +214,7 @@ func TestWhoWorksOnIt(t *testing.T) {
 		state(t, "bolts.example.com", "", "MigrationQueued", "A migration is due.", ""),
 	}}
 	for end, manager := range map[string]assess.Manager{
-		" Nothing happens until a manager runs: " + startManager: {Message: "No manager seems to run."},
+		" Nothing happens until a manager runs. " + startManager: {Message: "No manager seems to run."},
 		" It is not known whether a manager works on them. To find out, run the command again.": {
 			Message: "It is not known.", Help: "run the command again"},
 	} {
