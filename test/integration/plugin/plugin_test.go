@@ -108,7 +108,7 @@ func TestPlugin(t *testing.T) {
 func testDefinitions(t *testing.T, c *cluster) {
 	for _, verb := range []string{"status", "plan", "history", "denied"} {
 		c.svm(t, verb).must(t, 1).tell(t, "does not serve storagestates.migration.k8s.io",
-			"svm-controller-manager is not installed in this cluster")
+			"If svm-controller-manager is installed there, apply build/manifests/crds")
 	}
 	definitions, err := crds.Objects()
 	if err != nil {

@@ -31,9 +31,10 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/definition"
 )
 
-// installDefinitions is the advice if a definition is missing.
-const installDefinitions = "svm-controller-manager is not installed in this cluster. Check which cluster the context " +
-	"of the kubeconfig selects. How to install it: docs/install.md"
+// installDefinitions is the advice if a definition is missing, or is not that of this release.
+const installDefinitions = "Check which cluster the context of the kubeconfig selects. If svm-controller-manager is " +
+	"installed there, apply build/manifests/crds of its release or of the release of this plugin, whichever is newer. " +
+	"If it is not installed, docs/install.md says how to install it."
 
 // Cluster has the resources, the StorageStates and the migrations of a cluster at one moment.
 type Cluster struct {
