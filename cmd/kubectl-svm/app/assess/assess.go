@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // Package assess concludes from StorageStates and migrations what a person wants to know about each resource: whether
-// it is safe, what happens next and when, and which command helps. It is pure.
+// it is safe, what happens next and when, and which command helps. It is pure, but for FindManager.
 package assess
 
 import (

@@ -17,6 +17,7 @@ limitations under the License.
 package assess
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -31,6 +32,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
 	"sigs.k8s.io/svm-controller-manager/pkg/fence"
+	"sigs.k8s.io/svm-controller-manager/pkg/retry"
 )
 
 const (
@@ -40,6 +42,8 @@ const (
 	longestSilence = 65 * time.Minute
 	// firstRecords is how long a new leader may take to write the first StorageStates.
 	firstRecords = 2 * time.Minute
+	// secondLook is when a lease that has expired is read again. By default a leader renews it every two seconds.
+	secondLook = 5 * time.Second
 )
 
 // Manager is whether a manager runs.
@@ -56,6 +60,8 @@ type Manager struct {
 	Message string `json:"message"`
 	// Fence is whether the fence stands, in a sentence. It is empty if the leader does not say.
 	Fence string `json:"fence,omitempty"`
+	// expired is whether a manager holds the lease, and did not renew it in time by the clock of this machine.
+	expired bool
 }
 
 // Migrates reports whether a manager runs that migrates.
@@ -72,6 +78,27 @@ var fences = map[fence.State]string{
 		"the manager change objects. If you have applied it since, wait. Otherwise apply it in the way in which it was " +
 		"installed: docs/install.md, The fence.",
 	fence.Unknown: "It is not known whether the fence stands: the leader has not checked it yet, or its log says why.",
+}
+
+// FindManager reads the lease of the managers, and concludes whether one runs. It reads a lease that has expired once
+// more: if only the clock of the leader is behind, the leader has renewed the lease meanwhile.
+func FindManager(
+	ctx context.Context, env *cli.Env, clients *cli.Clients, name cli.ManagerLease,
+	states []migrationv1alpha1.StorageState,
+) Manager {
+	first, err := clients.Lease(ctx, name)
+	manager := ManagerOf(first, err, states, env.Clock.Now())
+	if !manager.expired {
+		return manager
+	}
+	retry.Sleep(ctx, env.Clock, secondLook)
+	lease, err := clients.Lease(ctx, name)
+	manager = ManagerOf(lease, err, states, env.Clock.Now())
+	if manager.expired && !lease.Spec.RenewTime.Equal(first.Spec.RenewTime) {
+		return unknown(SetClocks, "%s renews the lease %s, but with a time that is %s old, so clocks differ",
+			*lease.Spec.HolderIdentity, name.String(), duration.HumanDuration(env.Clock.Since(lease.Spec.RenewTime.Time)))
+	}
+	return manager
 }
 
 // ManagerOf concludes from the lease of the managers whether one runs. The lease is nil if there is none, or if it was
@@ -102,7 +129,7 @@ func ManagerOf(
 		return unknown(SetClocks, "%s renewed the lease %s/%s %s in the future, so clocks differ",
 			*lease.Spec.HolderIdentity, lease.Namespace, lease.Name, duration.HumanDuration(-silent))
 	case silent > term+clockTolerance:
-		return Manager{Message: fmt.Sprintf(
+		return Manager{expired: true, Message: fmt.Sprintf(
 			"No manager seems to run: %s led last, and has not renewed the lease %s/%s for %s.",
 			*lease.Spec.HolderIdentity, lease.Namespace, lease.Name, duration.HumanDuration(silent))}
 	}

@@ -77,8 +77,8 @@ func (o *Options) checkComplete(catalog *cli.Catalog) error {
 
 // warn prints what a person may not expect. The migrations are created anyway.
 func (o *Options) warn(ctx context.Context, cluster *cli.Cluster, resources []schema.GroupResource) {
-	lease, err := o.Clients.Lease(ctx, o.ManagerLease)
-	if manager := assess.ManagerOf(lease, err, cluster.States, o.Clock.Now()); !manager.Migrates() {
+	manager := assess.FindManager(ctx, o.Env, o.Clients, o.ManagerLease, cluster.States)
+	if !manager.Migrates() {
 		o.Notef("Warning: nothing is migrated until a manager runs the migrator. %s", manager.Message)
 	}
 	for i := range cluster.Migrations {

@@ -110,8 +110,7 @@ func (o *Options) Run(ctx context.Context) error {
 	}
 	o.Clients.ReadDefinitions(ctx, cluster)
 	now := o.Clock.Now()
-	lease, err := o.Clients.Lease(ctx, o.ManagerLease)
-	manager := assess.ManagerOf(lease, err, cluster.States, now)
+	manager := assess.FindManager(ctx, o.Env, o.Clients, o.ManagerLease, cluster.States)
 	plan := newPlan(assess.Resources(cluster, resources, manager, now), len(o.Names) > 0, manager)
 	unknown := o.Unlisted(cluster.Catalog)
 	unknown = errors.Join(unknown, cluster.DefinitionsUnread)

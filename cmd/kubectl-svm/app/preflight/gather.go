@@ -57,8 +57,7 @@ func (o *Options) gather(ctx context.Context) (Snapshot, error) {
 	if cluster != nil {
 		snapshot.recordMissing(cluster.Catalog)
 	}
-	lease, unread := o.Clients.Lease(ctx, o.ManagerLease)
-	snapshot.Manager = assess.ManagerOf(lease, unread, snapshot.States, snapshot.Now)
+	snapshot.Manager = assess.FindManager(ctx, o.Env, o.Clients, o.ManagerLease, snapshot.States)
 	return snapshot, nil
 }
 

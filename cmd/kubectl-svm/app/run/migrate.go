@@ -50,14 +50,10 @@ func (o *Options) checkManager(ctx context.Context) error {
 	if o.BesideManager {
 		return nil
 	}
-	lease, err := o.Clients.Lease(ctx, o.ManagerLease)
-	if errors.Is(err, cli.ErrNoLease) {
+	if o.ManagerLease.Name == "" {
 		return errors.New("without a lease nobody knows whether a manager runs. If none does, use --beside-manager")
 	}
-	if err != nil {
-		return fmt.Errorf("looking for a manager: %w", cli.Explain(err))
-	}
-	manager := assess.ManagerOf(lease, nil, nil, o.Clock.Now())
+	manager := assess.FindManager(ctx, o.Env, o.Clients, o.ManagerLease, nil)
 	if manager.Help != "" {
 		return fmt.Errorf("%s Or use --beside-manager", manager.Message)
 	}

@@ -133,8 +133,7 @@ func (o *Options) run(ctx context.Context) error {
 // report concludes from what was read. The lease of the managers is read anew.
 func (o *Options) report(ctx context.Context, cluster *cli.Cluster, resources []schema.GroupResource) *Report {
 	now := o.Clock.Now()
-	lease, err := o.Clients.Lease(ctx, o.ManagerLease)
-	manager := assess.ManagerOf(lease, err, cluster.States, now)
+	manager := assess.FindManager(ctx, o.Env, o.Clients, o.ManagerLease, cluster.States)
 	report := newReport(cluster, assess.Resources(cluster, resources, manager, now), manager, o.Unlisted(cluster.Catalog))
 	if report.Safe {
 		report.askNextRelease(ctx, o.Clients.Discovery)
