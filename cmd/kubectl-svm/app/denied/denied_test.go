@@ -37,7 +37,7 @@ func TestRefusal(t *testing.T) {
 	}{
 		{"", `admission webhook "no.example.com" denied the request: no`, "webhook no.example.com", "matchCondition"},
 		{"InternalError", `Internal error occurred: failed calling webhook "no.example.com": EOF`,
-			"webhook no.example.com", "Repair it"},
+			"webhook no.example.com", "Repair it, or exclude these objects from it. If its software is gone, delete"},
 		{"Invalid", "widgets \"a\" is forbidden: ValidatingAdmissionPolicy 'frozen' with binding 'b' denied request: no",
 			"ValidatingAdmissionPolicy frozen", "matchCondition"},
 		{"Forbidden", `secrets "a" is forbidden: User "svm" cannot patch resource "secrets" in API group ""`,

@@ -34,7 +34,8 @@ var refusals = []struct {
 	who, remedy string
 }{
 	{regexp.MustCompile(`^Internal error occurred: failed calling webhook "([^"]+)"`), "webhook $1",
-		"The webhook does not work. Repair it, or exclude these objects from it."},
+		"The webhook does not work. Repair it, or exclude these objects from it. If its software is gone, delete its " +
+			"configuration."},
 	{regexp.MustCompile(`^admission webhook "([^"]+)"`), "webhook $1", "Change the objects so that the webhook accepts " +
 		"them. Or add a matchCondition to the webhook that skips the user of the manager."},
 	{regexp.MustCompile(regexp.QuoteMeta(fence.DeniedChange)), "the fence",
