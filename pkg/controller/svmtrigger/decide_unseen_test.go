@@ -56,7 +56,7 @@ func TestServersThatCannotBeSeen(t *testing.T) {
 		incarnation    string
 		patience       time.Duration
 	}{
-		"its caches may not be full yet":        {recorded: of("v1.36.0"), incarnation: "2", patience: periods.UnreadPatience},
+		"its caches may not be full":            {recorded: of("v1.36.0"), incarnation: "2", patience: periods.UnreadPatience},
 		"the same, when a server has left":      {seen: of("v1.37.1"), incarnation: "2", patience: periods.UnreadPatience},
 		"nobody knows which process it is":      {recorded: of("v1.37.1"), patience: periods.Patience},
 		"its Lease may pass to another process": {recorded: of("v1.35.4"), incarnation: "2", patience: periods.Patience},
