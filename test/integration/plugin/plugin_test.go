@@ -151,7 +151,7 @@ func testDefinitions(t *testing.T, c *cluster) {
 
 func testNoManager(t *testing.T, c *cluster) {
 	c.svm(t, "status").must(t, 2, "NotObserved", "No manager seems to run: none holds its lease", "Not safe",
-		"start svm-controller-manager")
+		"docs/install.md says how to install one")
 }
 
 func testFirstMigration(t *testing.T, c *cluster) {
