@@ -51,18 +51,19 @@ func TestServersThatCannotBeSeen(t *testing.T) {
 	of := func(version string) []migrationv1alpha1.EndpointEvidence {
 		return []migrationv1alpha1.EndpointEvidence{{Address: "10.0.0.1:6443", ServerVersion: version}}
 	}
+	short, long := periods.Patience, periods.UnreadPatience
 	for name, test := range map[string]struct {
 		recorded, seen []migrationv1alpha1.EndpointEvidence
 		incarnation    string
 		patience       time.Duration
 	}{
-		"its caches may not be full":            {recorded: of("v1.36.0"), incarnation: "2", patience: periods.UnreadPatience},
-		"the same, when a server has left":      {seen: of("v1.37.1"), incarnation: "2", patience: periods.UnreadPatience},
-		"nobody knows which process it is":      {recorded: of("v1.37.1"), patience: periods.Patience},
-		"its Lease may pass to another process": {recorded: of("v1.35.4"), incarnation: "2", patience: periods.Patience},
+		"its caches may not be full":            {recorded: of("v1.36.0"), incarnation: "2", patience: long},
+		"the same, when a server has left":      {seen: of("v1.37.1"), incarnation: "2", patience: long},
+		"nobody knows which process it is":      {recorded: of("v1.37.1"), patience: short},
+		"its Lease may pass to another process": {recorded: of("v1.35.4"), incarnation: "2", patience: short},
 		"the same after a roll back": {
-			recorded: of("v1.36.0"), seen: of("v1.35.4"), incarnation: "2", patience: periods.Patience},
-		"nobody knows the versions of servers": {incarnation: "2", patience: periods.Patience},
+			recorded: of("v1.36.0"), seen: of("v1.35.4"), incarnation: "2", patience: short},
+		"nobody knows the versions of servers": {incarnation: "2", patience: short},
 	} {
 		l.in.State.Status.Evidence.Endpoints = test.recorded
 		o.Sightings[len(o.Sightings)-1].Evidence.Endpoints = test.seen

@@ -53,8 +53,11 @@ func (b boundsAnswers) RoundTrip(request *http.Request) (*http.Response, error) 
 	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, most+1))
 	_ = response.Body.Close()
-	if int64(len(body)) > most {
+	switch {
+	case int64(len(body)) > most:
 		return nil, ErrTooLong
+	case request.Context().Err() != nil: // Nobody waits for the answer. client-go would log the error.
+		return nil, request.Context().Err()
 	}
 	// An error belongs to the answer: a server was reached.
 	response.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), failing{err}))

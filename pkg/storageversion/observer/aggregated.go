@@ -118,7 +118,12 @@ func (r *aggregatedReader) run(ctx context.Context) {
 	r.keepReading(ctx, r.wake, aggregatedBackoff, func(ctx context.Context, _ cause) (missing bool, due time.Time) {
 		err := r.read(ctx)
 		if err != nil {
-			failures.Failed(ctx, "failed", "Cannot read what aggregated API servers write, will retry", "err", err)
+			failed := ""
+			for _, line := range strings.Split(err.Error(), "\n") { // Each begins with who failed.
+				name, _, _ := strings.Cut(line, ": ")
+				failed += name + ", "
+			}
+			failures.Failed(ctx, failed, "Cannot read what aggregated API servers write, will retry", "err", err)
 		} else {
 			failures.Succeeded(ctx, "Can read again what aggregated API servers write")
 		}

@@ -48,6 +48,9 @@ func whyReplicasDiffer(ctx context.Context, host documents.Reader, service types
 		}
 		return fmt.Sprintf("the replicas of the server behind the Service %s are not known: %v. %s", service, err, help), err
 	}
+	if content.IsPathSegmentName(service.Namespace) != nil { // Nobody checks it, and it becomes a part of a path.
+		return unknown(fmt.Errorf("%q is no namespace", service.Namespace))
+	}
 	list, ofService := &discoveryv1.EndpointSliceList{}, discoveryv1.LabelServiceName+"="+service.Name
 	err := host.Decode(ctx, slicesPath(service.Namespace), map[string]string{"labelSelector": ofService},
 		runtime.ContentTypeJSON, "EndpointSliceList", list)

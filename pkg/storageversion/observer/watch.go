@@ -174,6 +174,7 @@ type listWatch struct {
 	*watchedList
 	tried    func(error)
 	failures retry.Streak
+	unserved bool       // The log says so.
 	listing  sync.Mutex // held while a page is read
 	last     watch.Interface
 }
@@ -303,8 +304,11 @@ func (l *listWatch) failed(ctx context.Context, err error) {
 	case retry.IsUnanswered(err):
 		kind = "unanswered"
 	case apierrors.IsNotFound(err):
-		// This is no error: the API may be switched off.
-		l.failures.Failed(ctx, kind, "Waiting for a resource that the API server does not serve")
+		// This is no error: the API may be switched off. So it is not logged each hour.
+		if !l.unserved {
+			l.failures.Failed(ctx, kind, "Waiting for a resource that the API server does not serve")
+		}
+		l.unserved = true
 		return
 	}
 	l.failures.Failed(ctx, kind, "Cannot read a resource; what is known about it may be out of date", "err", err)

@@ -42,6 +42,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
 const (
@@ -147,7 +148,9 @@ func refuse(w http.ResponseWriter, o *metav1.PartialObjectMetadata) {
 func Migrate(ctx context.Context, url string, progress func(done int64)) (sweep.Counts, error) {
 	ctx = klog.NewContext(ctx, klog.Logger{}) // It would tell of the refused ones.
 	pace := pacer.New(pacer.Options{MaxConcurrent: workers, Unpaced: true})
-	engine, err := rewrite.NewEngine(&rest.Config{Host: url}, pace, clock.RealClock{}, chunk, 0)
+	config := &rest.Config{Host: url}
+	documents.BoundAnswers(config)
+	engine, err := rewrite.NewEngine(config, pace, clock.RealClock{}, chunk, 0)
 	if err != nil {
 		return sweep.Counts{}, err
 	}

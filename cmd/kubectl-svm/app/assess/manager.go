@@ -42,8 +42,6 @@ const (
 	longestSilence = 65 * time.Minute
 	// firstRecords is how long a new leader may take to write the first StorageStates.
 	firstRecords = 2 * time.Minute
-	// secondLook is when a lease that has expired is read again. By default a leader renews it every two seconds.
-	secondLook = 5 * time.Second
 )
 
 // Manager is whether a manager runs.
@@ -91,7 +89,8 @@ func FindManager(
 	if !manager.expired {
 		return manager
 	}
-	retry.Sleep(ctx, env.Clock, secondLook)
+	// By default a leader renews a lease of 15 s every two seconds.
+	retry.Sleep(ctx, env.Clock, time.Duration(ptr.Deref(first.Spec.LeaseDurationSeconds, 15))*time.Second/5)
 	lease, err := clients.Lease(ctx, name)
 	manager = ManagerOf(lease, err, states, env.Clock.Now())
 	if manager.expired && !lease.Spec.RenewTime.Equal(first.Spec.RenewTime) {

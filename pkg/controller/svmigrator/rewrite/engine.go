@@ -97,7 +97,8 @@ type Engine struct {
 }
 
 // NewEngine returns an engine that lists chunkSize objects at a time. turn is how long a run goes on while other
-// migrations wait. Zero means until it ends.
+// migrations wait. Zero means until it ends. documents.BoundAnswers should have prepared the config, or servers may
+// send more than the process has room for.
 func NewEngine(
 	config *rest.Config, pace *pacer.Pacer, clk clock.WithTicker, chunkSize int64, turn time.Duration,
 ) (*Engine, error) {

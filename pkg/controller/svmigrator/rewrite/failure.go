@@ -92,6 +92,10 @@ var (
 	// refused: the API server will give the same answer until the object or the rules change.
 	refused = failureKind{name: "Refused", outcome: sweep.Denied, otherWay: true, ends: PermanentError{
 		migrationv1alpha1.MigrationReasonListRefused, "The API server refuses to list the objects"}}
+	// tooLong: an answer cannot be read, or the next list cannot be asked for. Who may create objects may cause this, and
+	// take it back.
+	tooLong = failureKind{name: "TooLong", outcome: sweep.Denied, ends: PermanentError{
+		migrationv1alpha1.MigrationReasonListRefused, "The objects cannot be listed"}}
 	// resourceGone: the server does not serve the resource at this version.
 	resourceGone = failureKind{name: "ResourceGone", otherWay: true, ends: PermanentError{
 		migrationv1alpha1.MigrationReasonResourceNotServed, "The resource is not served any more"}}
@@ -212,7 +216,7 @@ func classifyUnanswered(err error) Failure {
 	case errors.Is(err, errUnidentified), errors.Is(err, errSameToken):
 		f.kind = unsupported
 	case errors.Is(err, errTokenTooLong), errors.Is(err, documents.ErrTooLong):
-		f.kind = refused // Unlike unsupported, it is tried again: who may create objects may cause it, and take it back.
+		f.kind = tooLong
 	case runtime.IsNotRegisteredError(err):
 		f.kind = unsupported
 		f.message = "it does not answer with metadata alone: " + f.message

@@ -40,7 +40,7 @@ import (
 const maxRestarts = 5
 
 // maxListTries is how often a list is tried where nothing keeps how far it came: of a million events, one request in a
-// thousand may fail without an end to the others.
+// thousand may fail without an end to the others. An API server never asks to wait for longer than 32 s.
 const maxListTries = 8
 
 // errUnidentified says that a rewrite could not tell whether an object is still the one that was listed. Each would
@@ -216,7 +216,7 @@ func (e *Engine) WrittenBefore(
 			switch {
 			case failure.kind == tokenExpired && failure.token != "" && !newToken:
 				token, newToken = failure.token, true // The rest of the list is newer than the chunks before.
-			case failure.Passes() && tries < maxListTries && failure.retryAfter <= maxRetry &&
+			case failure.Passes() && tries < maxListTries && failure.retryAfter <= 2*maxRetry &&
 				retry.Sleep(ctx, e.clock, max(RetryDelay(tries), failure.retryAfter)):
 			default:
 				return false, "", fmt.Errorf("listing the objects: %w", err)

@@ -144,7 +144,7 @@ func TestTokenThatIsTooLong(t *testing.T) {
 		Resource: "roles"}}
 	_, err = e.lister(e.newRewriter(roles, ""), new(int64))(t.Context(), "")
 	const want = `the namespace "theirs" has 102400 bytes`
-	if f := Classify(err, ""); f.kind != refused || !strings.Contains(f.String(), want) {
+	if f := Classify(err, ""); f.kind != tooLong || !strings.Contains(f.String(), want) {
 		t.Errorf("%v means %q", err, f.kind.name)
 	}
 }
