@@ -67,7 +67,8 @@ func findServed(
 	var served []string
 	var unread error
 	for _, version := range versions {
-		found, canMigrate, err := servedAt(ctx, reader, requested, version)
+		found, verbs, err := servedAt(ctx, reader, requested, version)
+		canMigrate := slices.Contains(verbs, "list") && slices.Contains(verbs, "patch")
 		switch {
 		case err != nil && wanted != "" && version != wanted:
 			unread = err // An aggregated server that is away may serve it.
@@ -76,6 +77,9 @@ func findServed(
 		case found == nil: // The group may serve only other resources at this version.
 		case wanted != "" && version != wanted:
 			served = append(served, version)
+		case found.Class == storageversion.Custom && slices.Contains(verbs, "delete") && !slices.Contains(verbs, "update"):
+			// So API servers serve custom resources while their definition waits for the deletion of the objects.
+			return nil, fmt.Errorf("the CustomResourceDefinition of %q is being deleted", resource)
 		case !canMigrate:
 			return nil, cannotRewrite(migrationv1alpha1.MigrationReasonVerbsNotSupported,
 				"%q cannot be both listed and patched. Its objects must be rewritten in another way", resource)
@@ -95,19 +99,19 @@ func findServed(
 		"%q is not served at version %q, only at %q. Create a migration without a version", resource, wanted, served)
 }
 
-// servedAt returns the resource at one version, or nil if the API server does not serve it at that version. canMigrate
-// means that its objects can be listed and patched.
+// servedAt returns the resource at one version, and its verbs, or nil if the API server does not serve it at that
+// version.
 func servedAt(
 	ctx context.Context, reader documents.Reader, candidate rewrite.Resource, version string,
-) (found *rewrite.Resource, canMigrate bool, err error) {
+) (found *rewrite.Resource, verbs []string, err error) {
 	candidate.Version = version
 	served, err := reader.ServedAt(ctx, candidate.GroupVersionResource)
 	if served == nil || err != nil {
-		return nil, false, err
+		return nil, nil, err
 	}
 	candidate.Namespaced = &served.Namespaced
 	candidate.MayUseStatus = slices.Contains(served.StatusVerbs, "patch")
-	return &candidate, slices.Contains(served.Verbs, "list") && slices.Contains(served.Verbs, "patch"), nil
+	return &candidate, served.Verbs, nil
 }
 
 // atStorageVersion returns a custom resource at its storage version. If that is not served, it returns the resource as

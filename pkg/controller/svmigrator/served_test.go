@@ -17,6 +17,7 @@ limitations under the License.
 package svmigrator
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -31,6 +32,7 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
@@ -169,6 +171,29 @@ func TestServedButNotObserved(t *testing.T) {
 		m.Spec.Resource.Version = "v3"
 		if d := s.failIfNotServed(ctx, m, notAgreed("a server was not read")); d.Verdict != Wait {
 			t.Errorf("%s, and v2 cannot be read: %+v", name, d)
+		}
+	}
+}
+
+// TestDefinitionThatIsBeingDeleted wants a custom resource to count as one that may be gone soon, and not as one that
+// nobody can migrate: API servers list it without the verbs that write.
+func TestDefinitionThatIsBeingDeleted(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path == "/apis/example.com" {
+			fmt.Fprint(w, `{"kind":"APIGroup","versions":[{"version":"v1"}]}`)
+			return
+		}
+		fmt.Fprint(w, `{"kind":"APIResourceList","resources":[{"name":"widgets","verbs":["delete","list"]}]}`)
+	}))
+	t.Cleanup(server.Close)
+	for class, permanent := range map[storageversion.Class]bool{
+		storageversion.Custom: false, storageversion.Aggregated: true,
+	} {
+		resource := rewrite.Resource{GroupVersionResource: widgets.WithVersion(""), Class: class}
+		_, err := findServed(t.Context(), readerOf(t, server), resource, "")
+		if _, is := errors.AsType[*rewrite.PermanentError](err); err == nil || is != permanent {
+			t.Errorf("%s: the error %v ends the migration: %t, want %t", class, err, is, permanent)
 		}
 	}
 }
