@@ -141,6 +141,39 @@ func TestChartPods(t *testing.T) {
 	}
 }
 
+// TestChartUsesItsValues changes the values that the overlays fix. A script makes the templates of the manifests, and
+// would not notice if it replaced nothing.
+func TestChartUsesItsValues(t *testing.T) {
+	const elsewhere = "elsewhere"
+	resources := map[string]any{"requests": map[string]any{"cpu": "1", "memory": "1Gi"}, "limits": map[string]any{"memory": "2Gi"}}
+	objects := renderChartIn(t, elsewhere, map[string]any{
+		"replicas": 3, "resources": resources, "fence": false, "priority": false, "crds": map[string]any{"install": false},
+		"image": map[string]any{"repository": "example.com/manager", "tag": "v9"},
+	})
+	for _, object := range objects {
+		if text, err := object.MarshalJSON(); err != nil || bytes.Contains(text, []byte(namespace)) {
+			t.Errorf("%s %s is about the namespace of the overlays: %v", object.GetKind(), object.GetName(), err)
+		}
+		switch object.GetKind() {
+		case "CustomResourceDefinition", "ValidatingAdmissionPolicy", "FlowSchema", "PriorityLevelConfiguration":
+			t.Errorf("%s %s is there, and the values leave it out", object.GetKind(), object.GetName())
+		}
+	}
+	deployment := byName(objects)["Deployment/"+elsewhere+"/svm-controller-manager"]
+	containers, _, err := unstructured.NestedSlice(deployment, "spec", "template", "spec", "containers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	container, spec := containers[0].(map[string]any), deployment["spec"].(map[string]any)
+	got := map[string]any{
+		"replicas": spec["replicas"], "image": container["image"], "resources": container["resources"],
+	}
+	want := map[string]any{"replicas": float64(3), "image": "example.com/manager:v9", "resources": any(resources)}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-values +Deployment:\n%s", diff)
+	}
+}
+
 // TestChartWithoutPriorityClass wants neither the class nor a quota of it.
 func TestChartWithoutPriorityClass(t *testing.T) {
 	for _, none := range []any{nil, ""} {
@@ -183,6 +216,11 @@ func merge(values, chosen map[string]any) {
 }
 
 func renderChart(t *testing.T, chosen map[string]any) []*unstructured.Unstructured {
+	t.Helper()
+	return renderChartIn(t, namespace, chosen)
+}
+
+func renderChartIn(t *testing.T, namespace string, chosen map[string]any) []*unstructured.Unstructured {
 	t.Helper()
 	content, err := os.ReadFile(chart + "/values.yaml")
 	if err != nil {
