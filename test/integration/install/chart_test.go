@@ -145,7 +145,9 @@ func TestChartPods(t *testing.T) {
 // would not notice if it replaced nothing.
 func TestChartUsesItsValues(t *testing.T) {
 	const elsewhere = "elsewhere"
-	resources := map[string]any{"requests": map[string]any{"cpu": "1", "memory": "1Gi"}, "limits": map[string]any{"memory": "2Gi"}}
+	resources := map[string]any{
+		"requests": map[string]any{"cpu": "1", "memory": "1Gi"}, "limits": map[string]any{"memory": "2Gi"},
+	}
 	objects := renderChartIn(t, elsewhere, map[string]any{
 		"replicas": 3, "resources": resources, "fence": false, "priority": false, "crds": map[string]any{"install": false},
 		"image": map[string]any{"repository": "example.com/manager", "tag": "v9"},
