@@ -114,14 +114,15 @@ func (m *manager) runControllers(ctx context.Context, term *leaderTerm) error {
 			return nil
 		})
 	}
-	ended := make(chan error, 1)
+	writersEnded, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer utilruntime.HandleCrashWithContext(ctx)
-		err := group.Wait()
+		err = group.Wait()
+		close(writersEnded)
 		for _, factory := range r.factories {
 			factory.Shutdown()
 		}
-		ended <- err
+		close(ended)
 	}()
 
 	<-groupCtx.Done()
@@ -130,15 +131,19 @@ func (m *manager) runControllers(ctx context.Context, term *leaderTerm) error {
 		timeout = time.After(m.config.ShutdownTimeout)
 	}
 	select {
-	case err := <-ended:
+	case <-ended:
+	case <-timeout:
+	}
+	select {
+	case <-writersEnded: // Informers only read. While no API server answers, those of client-go end up to 30 s late.
 		r.stopEvents()
 		return err
-	case <-timeout:
+	default:
 		var running []string
 		r.running.Range(func(name, _ any) bool { running = append(running, name.(string)); return true })
 		slices.Sort(running)
 		if len(running) == 0 {
-			running = []string{"an informer or the check of the fence"}
+			running = []string{"the check of the fence"}
 		}
 		err := fmt.Errorf("%w (%v): %q", errStillRunning, m.config.ShutdownTimeout, running)
 		if cause := context.Cause(groupCtx); !errors.Is(cause, context.Canceled) {

@@ -166,6 +166,9 @@ func versionLabel(release string) string {
 func (l *termLock) afterRun(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, errStillRunning):
+		if endedBy := l.endedBy.Load(); endedBy != nil {
+			err = errors.Join(*endedBy, err)
+		}
 		return err
 	case l.term.mayNotWrite() || err == nil && ctx.Err() == nil:
 		// If nobody asked the process to stop and there is no error, only the loss of the lease can have ended the
