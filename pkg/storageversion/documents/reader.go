@@ -46,8 +46,7 @@ const (
 	AsMetadataList = ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 )
 
-// maxBytes bounds a document. All instances of the manager read those of aggregated servers. The largest one of
-// kube-apiserver is that of all groups: of 2,000 definitions it has about 1 MB.
+// maxBytes bounds a document. All instances of the manager read those of aggregated servers.
 const maxBytes = 32 << 20
 
 // Reader reads documents from one address.
