@@ -103,8 +103,8 @@ func (c *connection) close() { _ = c.conn.Close() } // It may have ended already
 // several servers may start.
 const startMetric = "apiserver_audit_event_total"
 
-// startTimeout bounds that request. Before it answers, an API server gathers all of its metrics, which are many if there
-// are many definitions, and takes longer if it is busy.
+// startTimeout bounds that request. Before it answers, an API server gathers all of its metrics, which are many if
+// there are many definitions, and takes longer if it is busy.
 const startTimeout = 15 * time.Second
 
 // readStart returns when the process at the other end started. Two processes that started in the same nanosecond look
