@@ -175,7 +175,8 @@ func (s *Schemas) AfterWrite(object map[string]any, version string) map[string]a
 }
 
 // LostFields returns the fields of each version of a definition that API servers may drop or change when they store an
-// object in the storage version. If a webhook converts the objects, it returns none, because the webhook may keep them.
+// object in the storage version, at most maxLost of each. If a webhook converts the objects, it returns none, because
+// the webhook may keep them.
 func LostFields(crd *apiextensionsv1.CustomResourceDefinition) map[string][]string {
 	all := map[string][]string{}
 	versions := crd.Spec.Versions
@@ -191,7 +192,7 @@ func LostFields(crd *apiextensionsv1.CustomResourceDefinition) map[string][]stri
 	for _, v := range versions {
 		if from := structural(crd, v); from != nil {
 			from.XEmbeddedResource = true
-			all[v.Name] = lost(from, to, "")
+			all[v.Name] = lost(from, to)
 		}
 	}
 	return all
@@ -215,36 +216,71 @@ func NarrowedFields(from, to *apiextensionsv1.CustomResourceDefinition) map[stri
 				return true
 			}}
 			nullable.Visit(schema)
-			all[before.Name] = lost(was, schema, "")
+			all[before.Name] = lost(was, schema)
 		}
 	}
 	return all
 }
 
-// lost returns the paths of what the schema from allows, and the schema to may drop or change.
-func lost(from, to *structuralschema.Structural, path string) (paths []string) {
+const (
+	// maxLost is how many paths are worth reading.
+	maxLost = 100
+	// maxPairs bounds a comparison. Large schemas have some ten thousand fields. But whoever may create a definition can
+	// write two schemas in which each field of one has to be compared with each field of the other.
+	maxPairs = 1_000_000
+)
+
+// lost returns the paths of what the schema from allows, and the schema to may drop or change. What it does not compare
+// any more, because there is too much of it, counts as lost.
+func lost(from, to *structuralschema.Structural) []string {
+	c := &comparison{pairs: maxPairs}
+	c.compare(from, to, "")
+	return c.lost
+}
+
+// comparison is of two schemas.
+type comparison struct {
+	lost  []string
+	pairs int // how many more may be compared
+}
+
+// found notes that the value at a path may be lost.
+func (c *comparison) found(path string) { c.lost = append(c.lost, path) }
+
+func (c *comparison) ends() bool { return c.pairs < 0 || len(c.lost) >= maxLost }
+
+// compare compares the schemas of a value.
+func (c *comparison) compare(from, to *structuralschema.Structural, path string) {
+	if c.ends() {
+		return
+	}
 	bare := &structuralschema.Structural{Generic: structuralschema.Generic{Nullable: true}}
 	from, to = cmp.Or(from, bare), cmp.Or(to, bare) // Without a schema, a value has nothing in it.
-	if from.Nullable && !to.Nullable || from.XEmbeddedResource != to.XEmbeddedResource {
-		return []string{path}
+	c.pairs--
+	if from.Nullable && !to.Nullable || from.XEmbeddedResource != to.XEmbeddedResource || c.pairs < 0 {
+		c.found(path)
+		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(from.Properties)) {
+		if c.ends() {
+			return
+		}
 		if from.XEmbeddedResource && slices.Contains(ofEveryObject, name) {
 			continue
 		}
 		field := from.Properties[name]
 		if same, has := to.Properties[name]; has {
-			paths = append(paths, lost(&field, &same, path+"."+name)...)
+			c.compare(&field, &same, path+"."+name)
 		} else if to.AdditionalProperties != nil {
-			paths = append(paths, lost(&field, to.AdditionalProperties.Structural, path+"."+name)...)
+			c.compare(&field, to.AdditionalProperties.Structural, path+"."+name)
 		} else if !to.XPreserveUnknownFields {
-			paths = append(paths, path+"."+name)
+			c.found(path + "." + name)
 		}
 	}
 	if from.Items != nil && (to.Items != nil || !to.XPreserveUnknownFields) {
-		paths = append(paths, lost(from.Items, to.Items, path+"[]")...)
+		c.compare(from.Items, to.Items, path+"[]")
 	}
-	return append(paths, lostUnnamed(from, to, path)...)
+	c.compareUnnamed(from, to, path)
 }
 
 // ofEveryObject are fields that each object keeps, whatever its schema says.
@@ -256,32 +292,35 @@ var anything = &structuralschema.Structural{
 	Extensions: structuralschema.Extensions{XPreserveUnknownFields: true},
 }
 
-// lostUnnamed is lost for the fields that a schema allows without naming them.
-func lostUnnamed(from, to *structuralschema.Structural, path string) (paths []string) {
+// compareUnnamed is compare for the fields that a schema allows without naming them.
+func (c *comparison) compareUnnamed(from, to *structuralschema.Structural, path string) {
 	unnamed := anything
 	switch {
 	case from.AdditionalProperties != nil:
 		unnamed = from.AdditionalProperties.Structural
 	case !from.XPreserveUnknownFields:
-		return nil
+		return
 	}
 	if to.AdditionalProperties == nil && !to.XPreserveUnknownFields {
-		return []string{path + ".*"}
+		c.found(path + ".*")
+		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(to.Properties)) {
+		if c.ends() {
+			return
+		}
 		if from.XEmbeddedResource && slices.Contains(ofEveryObject, name) {
 			continue
 		}
 		if _, named := from.Properties[name]; !named {
 			field := to.Properties[name]
-			paths = append(paths, lost(unnamed, &field, path+"."+name)...)
+			c.compare(unnamed, &field, path+"."+name)
 		}
 	}
 	if to.AdditionalProperties != nil {
-		paths = append(paths, lost(unnamed, to.AdditionalProperties.Structural, path+".*")...)
+		c.compare(unnamed, to.AdditionalProperties.Structural, path+".*")
 	}
 	if from.Items == nil && to.Items != nil { // The value may be a list.
-		paths = append(paths, lost(unnamed, to.Items, path+"[]")...)
+		c.compare(unnamed, to.Items, path+"[]")
 	}
-	return paths
 }

@@ -19,6 +19,7 @@ package documents
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -92,6 +93,33 @@ spec:
 	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter}
 	if lost := LostFields(crd); len(lost) > 0 {
 		t.Errorf("with a webhook that converts: %v", lost)
+	}
+}
+
+// TestSchemasThatTakeLongToCompare has definitions in which each field of one version has to be compared with each
+// field of the other. Whoever may create definitions can write them.
+func TestSchemasThatTakeLongToCompare(t *testing.T) {
+	properties := func(prefix, field string) string {
+		var all []string
+		for i := range 3000 {
+			all = append(all, fmt.Sprintf("%s%d: %s", prefix, i, field))
+		}
+		return "{type: object, x-kubernetes-preserve-unknown-fields: true, properties: {" + strings.Join(all, ", ") + "}}"
+	}
+	const nullable = "{type: object, additionalProperties: {type: string, nullable: true}}"
+	for field, want := range map[string]int{"{type: object, additionalProperties: {type: string}}": 1, nullable: maxLost} {
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		definition := fmt.Sprintf(`spec: {versions: [
+			{name: v1, schema: {openAPIV3Schema: {type: object, properties: {x: %s}}}},
+			{name: v2, storage: true, schema: {openAPIV3Schema: {type: object, properties: {x: {
+				type: object, additionalProperties: %s}}}}}]}`,
+			properties("p", field), properties("q", "{type: string}"))
+		if err := yaml.Unmarshal([]byte(definition), crd); err != nil {
+			t.Fatal(err)
+		}
+		if lost := LostFields(crd)["v1"]; len(lost) != want {
+			t.Errorf("%s: %d fields are lost, want %d", field, len(lost), want)
+		}
 	}
 }
 
