@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -94,6 +95,7 @@ type Engine struct {
 	clock     clock.WithTicker
 	chunkSize int64
 	turn      time.Duration
+	trees     sync.Mutex // held while objects are compared as trees
 }
 
 // NewEngine returns an engine that lists chunkSize objects at a time. turn is how long a run goes on while other
@@ -154,7 +156,7 @@ func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migra
 func (e *Engine) newRewriter(resource Resource, baseline string) *rewriter {
 	w := &rewriter{
 		client: e.client, clock: e.clock, resource: resource, baseline: baseline,
-		comparing: semaphore.NewWeighted(maxComparedObjects), ways: []patchWay{mergeWay},
+		comparing: semaphore.NewWeighted(maxComparedObjects), trees: &e.trees, ways: []patchWay{mergeWay},
 	}
 	if resource.Class == storageversion.BuiltIn && !hasUntypedParts(resource.GroupResource()) {
 		w.ways = append(w.ways, typedWay)

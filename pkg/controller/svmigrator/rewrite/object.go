@@ -55,6 +55,7 @@ type rewriter struct {
 	// ways are those in which the patch may be sent. A rewrite uses the first one that changes nothing.
 	ways      []patchWay
 	comparing *semaphore.Weighted // see maxComparedObjects
+	trees     *sync.Mutex         // of the engine
 	// deniedBefore means that the objects were denied before. If a dry run shows a change then, they stay denied.
 	deniedBefore    bool
 	waysByNamespace sync.Map // the *namespaceWay of each namespace

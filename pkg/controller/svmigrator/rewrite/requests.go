@@ -25,7 +25,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -122,18 +121,9 @@ func (r *rewriter) objectRequest(
 		NamespaceIfScoped(object.Namespace, object.Namespace != "").Name(object.Name)
 }
 
-// getAt returns a whole object at a version, with its distinct owners.
-func (r *rewriter) getAt(
-	ctx context.Context, object *sweep.Object, version string,
-) (*unstructured.Unstructured, error) {
-	live, err := decode(r.objectRequest(object, r.client.Get(), version, acceptWhole, readTimeout).Do(ctx))
-	if err != nil {
-		return nil, err
-	}
-	if owners := live.GetOwnerReferences(); len(distinct(owners)) < len(owners) {
-		live.SetOwnerReferences(distinct(owners))
-	}
-	return live, nil
+// getAt returns a whole object at a version.
+func (r *rewriter) getAt(ctx context.Context, object *sweep.Object, version string) (*whole, error) {
+	return decode(r.objectRequest(object, r.client.Get(), version, acceptWhole, readTimeout).Do(ctx))
 }
 
 // patchedMetadata is what a rewrite sends. The UID and the resource version are its precondition.

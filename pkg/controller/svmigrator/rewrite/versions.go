@@ -20,7 +20,6 @@ import (
 	"context"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -52,12 +51,23 @@ func (r *rewriter) dropped(ctx context.Context, object *sweep.Object) (field, ve
 		if err != nil {
 			return "", "", err
 		}
-		delete(before.Object, "metadata") // It is the same at all versions.
-		if field := difference(before.Object, r.resource.Schemas.AfterWrite(before.Object, version), "", true); field != "" {
-			return field, version, nil
+		if field, err := r.droppedAt(before, version); field != "" || err != nil {
+			return field, version, err
 		}
 	}
 	return "", "", nil
+}
+
+// droppedAt is dropped for an object as it was read at one version.
+func (r *rewriter) droppedAt(object *whole, version string) (field string, err error) {
+	r.trees.Lock()
+	defer r.trees.Unlock()
+	before, err := object.tree()
+	if err != nil {
+		return "", err
+	}
+	delete(before, "metadata") // It is the same at all versions.
+	return difference(before, r.resource.Schemas.AfterWrite(before, version), "", true), nil
 }
 
 // addsDefaults reports whether a merge patch of the resource may add defaults to objects.
@@ -69,7 +79,7 @@ func (r *rewriter) addsDefaults() bool {
 // version of the resource. Its version is empty if there is no such way. It counts for this object only: another one
 // may have fields that only the storage version has, and a write at another version would drop these.
 func (r *rewriter) wayAtOtherVersion(
-	ctx context.Context, object *sweep.Object, before *unstructured.Unstructured,
+	ctx context.Context, object *sweep.Object, before *whole,
 ) (patchWay, error) {
 	if !r.addsDefaults() {
 		return patchWay{}, nil
@@ -79,15 +89,19 @@ func (r *rewriter) wayAtOtherVersion(
 		if err != nil {
 			return patchWay{}, err
 		}
-		stored := r.resource.Schemas.Convert(there.Object, r.resource.Version)
-		stored["apiVersion"] = before.GetAPIVersion()
-		if difference(before.Object, stored, "", false) != "" {
+		switch equal, err := r.storedAs(there, before); {
+		case err != nil:
+			return patchWay{}, err
+		case !equal:
 			continue
 		}
-		way := patchWay{patch: types.MergePatchType, version: version}
+		way, changed := patchWay{patch: types.MergePatchType, version: version}, ""
 		after, err := decode(r.dryRun(ctx, object, way))
+		if err == nil {
+			changed, err = r.changedBy(there, after, version)
+		}
 		switch {
-		case err == nil && r.changedBy(there, after, version) == "":
+		case err == nil && changed == "":
 			return way, nil
 		case err == nil, Classify(err, object.Name).kind.otherWay:
 		default:
@@ -95,6 +109,23 @@ func (r *rewriter) wayAtOtherVersion(
 		}
 	}
 	return patchWay{}, nil
+}
+
+// storedAs reports whether an object as it was read at another version is the same at the version of the resource.
+func (r *rewriter) storedAs(there, here *whole) (bool, error) {
+	r.trees.Lock()
+	defer r.trees.Unlock()
+	other, err := there.tree()
+	if err != nil {
+		return false, err
+	}
+	object, err := here.tree()
+	if err != nil {
+		return false, err
+	}
+	stored := r.resource.Schemas.Convert(other, r.resource.Version)
+	stored["apiVersion"] = here.APIVersion
+	return difference(object, stored, "", false) == "", nil
 }
 
 // WouldDrop is in the message about an object that would lose a field.

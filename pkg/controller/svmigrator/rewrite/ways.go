@@ -21,21 +21,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
-	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
@@ -101,8 +95,8 @@ type namespaceWay struct {
 	way patchWay
 }
 
-// maxComparedObjects is how many objects a migration compares as a whole at a time. An object may have more than a
-// megabyte, and needs several times as much memory.
+// maxComparedObjects is how many objects a migration reads as a whole at a time. An object may have more than a
+// megabyte.
 const maxComparedObjects = 2
 
 // chooseWay returns the way in which a rewrite changes nothing. If it changes something in every way, changed is the
@@ -123,7 +117,7 @@ func (r *rewriter) chooseWay(
 	}
 	defer r.comparing.Release(1)
 	before, err := r.getAt(ctx, object, r.resource.Version)
-	if err == nil && before.GetResourceVersion() != object.ResourceVersion {
+	if err == nil && before.ResourceVersion != object.ResourceVersion {
 		// The dry run would be a conflict, too, but only after mutating admission.
 		err = apierrors.NewConflict(r.resource.GroupResource(), object.Name, errors.New("it was written after it was listed"))
 	}
@@ -143,7 +137,7 @@ func (r *rewriter) chooseWay(
 
 // tryWays sends a dry run in each way until one changes nothing. It returns what chooseWay does.
 func (r *rewriter) tryWays(
-	ctx context.Context, object *sweep.Object, before *unstructured.Unstructured, n *namespaceWay, fenced bool,
+	ctx context.Context, object *sweep.Object, before *whole, n *namespaceWay, fenced bool,
 ) (found patchWay, changed string, err error) {
 	for _, way := range r.ways {
 		after, err := decode(r.dryRun(ctx, object, way))
@@ -163,7 +157,10 @@ func (r *rewriter) tryWays(
 		case err != nil:
 			return way, "", err
 		}
-		path := r.changedBy(before, after, r.resource.Version)
+		path, err := r.changedBy(before, after, r.resource.Version)
+		if err != nil {
+			return way, "", err
+		}
 		if changed == fencedOff && path != managedFieldsPath {
 			path = "" // The fence accepts this way, and it compares what is stored, of which a read may hide fields.
 		}
@@ -190,28 +187,42 @@ func (r *rewriter) dryRun(ctx context.Context, object *sweep.Object, way patchWa
 // string. It does not compare entries of managedFields, because servers may merge or drop single entries. They drop all
 // entries only of custom resources that they cannot convert, or of built-in resources whose entries no release can read
 // any more.
-func (r *rewriter) changedBy(before, after *unstructured.Unstructured, version string) string {
-	if r.resource.Schemas != nil && len(before.GetManagedFields()) > 0 && len(after.GetManagedFields()) == 0 {
-		return managedFieldsPath
+func (r *rewriter) changedBy(before, after *whole, version string) (path string, err error) {
+	if r.resource.Schemas != nil && len(before.ManagedFields) > 0 && len(after.ManagedFields) == 0 {
+		return managedFieldsPath, nil
 	}
-	expected := before.Object
+	if !sameJSON(before, after) {
+		path, err = r.compareTrees(before, after, version)
+	}
+	// For instance it adds defaults that reads show anyway.
+	if err == nil && path == "" && managedByUs(after) && !managedByUs(before) {
+		path = managedFieldsPath + " (it adds an entry of " + controller.MigratorFieldManager + ")"
+	}
+	return path, err
+}
+
+// compareTrees is changedBy for everything but managedFields.
+func (r *rewriter) compareTrees(before, after *whole, version string) (path string, err error) {
+	r.trees.Lock()
+	defer r.trees.Unlock()
+	expected, err := before.tree()
+	if err != nil {
+		return "", err
+	}
+	written, err := after.tree()
+	if err != nil {
+		return "", err
+	}
 	if r.resource.Schemas != nil {
 		expected = r.resource.Schemas.AfterWrite(expected, version)
 	}
-	if path := difference(expected, after.Object, "", false); path != "" {
-		return path
-	}
-	// For instance it adds defaults that reads show anyway.
-	if managedByUs(after) && !managedByUs(before) {
-		return managedFieldsPath + " (it adds an entry of " + controller.MigratorFieldManager + ")"
-	}
-	return ""
+	return difference(expected, written, "", false), nil
 }
 
 // managedByUs reports whether this program has changed a field of the object. The entry that cleaning may add has
 // another operation.
-func managedByUs(object *unstructured.Unstructured) bool {
-	return slices.ContainsFunc(object.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
+func managedByUs(object *whole) bool {
+	return slices.ContainsFunc(object.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
 		return entry.Manager == controller.MigratorFieldManager && entry.Operation == metav1.ManagedFieldsOperationUpdate
 	})
 }
@@ -249,68 +260,3 @@ func (r *rewriter) changeFailure(object *sweep.Object, does, what string) Failur
 	return Failure{kind: changesObject, message: fmt.Sprintf("rewriting %s %s %s. %s",
 		klog.KRef(object.Namespace, object.Name), does, what, why)}
 }
-
-func decode(answer rest.Result) (*unstructured.Unstructured, error) {
-	if err := answer.Error(); err != nil {
-		return nil, err
-	}
-	raw, _ := answer.Raw() // Error has returned its error, with more of the API server's answer.
-	object := &unstructured.Unstructured{}
-	if err := utiljson.Unmarshal(raw, &object.Object); err != nil { // This one rounds no integers.
-		return nil, fmt.Errorf("decoding an object: %w", err)
-	}
-	if object.GetUID() == "" {
-		return nil, errors.New("the answer is not an object")
-	}
-	return object, nil
-}
-
-// difference returns the path of the first field that differs, or an empty string. It does not return values, because
-// they may be secret. A field that is null counts as absent. With onlyLosses it counts as a field, and fields of maps
-// that only after has do not count.
-func difference(before, after any, path string, onlyLosses bool) string {
-	switch a := before.(type) {
-	case map[string]any:
-		b, same := after.(map[string]any)
-		if !same {
-			return path
-		}
-		names := sets.KeySet(a)
-		if !onlyLosses {
-			names = names.Union(sets.KeySet(b))
-		}
-		for _, name := range slices.Sorted(maps.Keys(names)) {
-			if path == ".metadata" && (name == "resourceVersion" || name == "managedFields") {
-				continue
-			}
-			if _, kept := b[name]; onlyLosses && !kept {
-				return path + "." + name
-			}
-			if found := difference(a[name], b[name], path+"."+name, onlyLosses); found != "" {
-				return found
-			}
-		}
-		return ""
-	case []any:
-		b, same := after.([]any)
-		if !same {
-			return path
-		}
-		for i := range max(len(a), len(b)) {
-			at := itemPath(path, i)
-			if i >= len(a) || i >= len(b) {
-				return at
-			}
-			if found := difference(a[i], b[i], at, onlyLosses); found != "" {
-				return found
-			}
-		}
-		return ""
-	}
-	if !reflect.DeepEqual(before, after) {
-		return path
-	}
-	return ""
-}
-
-func itemPath(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }

@@ -21,7 +21,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -37,74 +36,6 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
-
-func TestDifference(t *testing.T) {
-	const before = `{"metadata":{"name":"a","resourceVersion":"1"},"spec":{"list":[{"image":"x"}],"empty":{},"n":null}}`
-	for name, test := range map[string]struct{ after, want, lost string }{
-		"only the resource version": {
-			`{"metadata":{"name":"a","resourceVersion":"2"},"spec":{"list":[{"image":"x"}],"empty":{},"n":null}}`, "", "",
-		},
-		"a label": {
-			`{"metadata":{"name":"a","labels":{"l":"1"}},"spec":{"list":[{"image":"x"}],"empty":{},"n":null}}`,
-			".metadata.labels", "",
-		},
-		"an item": {
-			`{"metadata":{"name":"a"},"spec":{"list":[{"image":"y"}],"empty":{},"n":null}}`,
-			".spec.list[0].image", ".spec.list[0].image",
-		},
-		"a field of an item": {
-			`{"metadata":{"name":"a"},"spec":{"list":[{"image":"x","tag":1}],"empty":{},"n":null}}`, ".spec.list[0].tag", "",
-		},
-		"another item": {
-			`{"metadata":{"name":"a"},"spec":{"list":[{"image":"x"},{}],"empty":{},"n":null}}`,
-			".spec.list[1]", ".spec.list[1]",
-		},
-		"a field less": {
-			`{"metadata":{"name":"a"},"spec":{"list":[{"image":"x"}],"n":null}}`, ".spec.empty", ".spec.empty",
-		},
-		"a null less": {`{"metadata":{"name":"a"},"spec":{"list":[{"image":"x"}],"empty":{}}}`, "", ".spec.n"},
-		"another shape": {
-			`{"metadata":{"name":"a"},"spec":{"list":{"image":"x"},"empty":{},"n":null}}`, ".spec.list", ".spec.list",
-		},
-		"what resourceVersion is elsewhere": {
-			`{"metadata":{"name":"a"},"spec":{"list":[{"image":"x"}],"empty":{},"n":null,"resourceVersion":"2"}}`,
-			".spec.resourceVersion", "",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var a, b map[string]any
-			if err := json.Unmarshal([]byte(before), &a); err != nil {
-				t.Fatal(err)
-			}
-			if err := json.Unmarshal([]byte(test.after), &b); err != nil {
-				t.Fatal(err)
-			}
-			if got := difference(a, b, "", false); got != test.want {
-				t.Errorf("the difference is at %q, want %q", got, test.want)
-			}
-			if got := difference(a, b, "", true); got != test.lost {
-				t.Errorf("the loss is at %q, want %q", got, test.lost)
-			}
-		})
-	}
-}
-
-// TestLongListsNeedLittleMemory compares lists as long as etcd allows. Whoever may create custom resources can have
-// such lists.
-func TestLongListsNeedLittleMemory(t *testing.T) {
-	const items, bytesForItem = 700_000, 100
-	list := func() any { return map[string]any{"spec": slices.Repeat([]any{int64(1)}, items)} }
-	before, after := list(), list()
-	var began, ended runtime.MemStats
-	runtime.ReadMemStats(&began)
-	if difference(before, after, "", false) != "" || difference(before, after, "", true) != "" {
-		t.Error("equal lists differ")
-	}
-	runtime.ReadMemStats(&ended)
-	if n := (ended.TotalAlloc - began.TotalAlloc) / items; n > bytesForItem {
-		t.Errorf("two comparisons have allocated %d bytes for each item, want at most %d", n, bytesForItem)
-	}
-}
 
 // TestRoundedIntegers has a rule round an integer that a float64 cannot hold.
 func TestRoundedIntegers(t *testing.T) {
