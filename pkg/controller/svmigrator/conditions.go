@@ -151,7 +151,6 @@ const (
 	EventStarted                 = "MigrationStarted"
 	EventSucceeded               = "MigrationSucceeded"
 	EventFailed                  = "MigrationFailed"
-	EventObjectDenied            = "ObjectDenied"
 	EventStoredVersionsPruned    = "StoredVersionsPruned"
 	EventStoredVersionsNotPruned = "StoredVersionsNotPruned"
 

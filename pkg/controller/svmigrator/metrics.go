@@ -91,7 +91,7 @@ var Register = sync.OnceFunc(func() {
 		rewrite.RetriedRequests)
 	legacyregistry.CustomMustRegister(gauges)
 	// Create the series at zero. The function increase() does not count a series that appears with the value one.
-	for _, reason := range []string{EventFailed, EventObjectDenied, EventStoredVersionsNotPruned, EventStatusNotWritten} {
+	for _, reason := range []string{EventFailed, EventStoredVersionsNotPruned, EventStatusNotWritten} {
 		warnings.WithLabelValues(reason)
 	}
 	migrationDuration.WithLabelValues(string(migrationv1alpha1.MigrationSucceeded))

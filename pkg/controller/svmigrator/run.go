@@ -20,11 +20,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -49,8 +47,6 @@ const (
 	// how often a run writes a condition about failing requests.
 	reportTimeout       = 2 * time.Second
 	failureReportPeriod = 15 * time.Second
-	// maxDenialEvents is how many denied objects get an event in each run. The log names more of them.
-	maxDenialEvents = 10
 )
 
 // errStopped ends the run of a migration that must not write for now.
@@ -78,10 +74,9 @@ type migrationRun struct {
 	// ending means that this run is writing the end of the migration.
 	ending atomic.Bool
 
-	savedAt      time.Time
-	rate         rate
-	denialEvents int
-	failing      retry.Streak
+	savedAt time.Time
+	rate    rate
+	failing retry.Streak
 	// nextReport is when the Running condition may be written again after a write of it has failed.
 	nextReport time.Time
 }
@@ -201,23 +196,15 @@ func (r *migrationRun) SavePosition(ctx context.Context, position sweep.Position
 	return err
 }
 
-// ObjectDone counts the object, and records an event if it was denied for good.
-func (r *migrationRun) ObjectDone(result rewrite.Result) {
-	outcomes.WithLabelValues(result.Outcome.String()).Inc()
+// ObjectDone counts the object.
+func (r *migrationRun) ObjectDone(object *sweep.Object, outcome sweep.Outcome) {
+	outcomes.WithLabelValues(outcome.String()).Inc()
 	// The answer to an earlier attempt may have been lost.
-	if result.Outcome == sweep.Rewritten || result.Outcome == sweep.WrittenByOthers && result.Object.Tries > 0 {
+	if outcome == sweep.Rewritten || outcome == sweep.WrittenByOthers && object.Tries > 0 {
 		r.env.space.rewritten(r.resource)
 	}
-	if result.Outcome.Migrated() || result.Outcome == sweep.Gone {
+	if outcome.Migrated() || outcome == sweep.Gone {
 		migratedObjects.WithLabelValues(r.resource.String()).Inc()
-	}
-	if !result.Final || result.Outcome != sweep.Denied {
-		return
-	}
-	if r.denialEvents++; r.denialEvents <= maxDenialEvents {
-		name := klog.KRef(result.Object.Namespace, result.Object.Name)
-		r.env.recordEvent(r.status.stored, corev1.EventTypeWarning, EventObjectDenied,
-			fmt.Sprintf("%s is not rewritten: %s", name, result.Denial))
 	}
 }
 

@@ -142,7 +142,9 @@ func (e *environment) recordEnd(ctx context.Context, m *migrationv1alpha1.Storag
 		result = status.Condition(migrationv1alpha1.MigrationFailed)
 		logger.Info("Migration failed", "reason", result.Reason, "message", result.Message,
 			"progress", shown(status.Progress))
-		e.recordEvent(m, corev1.EventTypeWarning, EventFailed, result.Reason+": "+result.Message)
+		// The message may name objects of any namespace. Events are in the namespace default, which more people may read.
+		e.recordEvent(m, corev1.EventTypeWarning, EventFailed,
+			result.Reason+": The message of the condition Failed says why, and what to do.")
 	} else {
 		logger.Info("Migration succeeded", "reason", result.Reason, "progress", shown(status.Progress))
 		e.recordEvent(m, corev1.EventTypeNormal, EventSucceeded, result.Message)

@@ -171,7 +171,7 @@ func testDeniedForGood(t *testing.T, c *cluster) {
 			if versions := c.storedVersions(t, test.custom); !sameStrings(versions, "v1", "v2") {
 				t.Errorf("status.storedVersions is %v", versions)
 			}
-			c.said(t, m.Name, "ObjectDenied", min(len(test.denied), 10), first, test.says)
+			c.said(t, m.Name, "MigrationFailed", 1, v1alpha1.MigrationReasonObjectsDenied)
 			c.tried(t, test.custom, began, test.denied, viaResourceTwice)
 		})
 	}
@@ -209,7 +209,7 @@ func testDeniedAtFirst(t *testing.T, c *cluster) {
 				t.Errorf("%s names objects that are done", words(m))
 			}
 			c.said(t, m.Name, "MigrationSucceeded", 1) // the last event
-			c.said(t, m.Name, "ObjectDenied", 0)
+			c.said(t, m.Name, "MigrationFailed", 0)
 		})
 	}
 	c.tried(t, parcels, began, deniedParcels, viaStatusToo)

@@ -172,7 +172,7 @@ func (m *migration) SavePosition(_ context.Context, position sweep.Position) err
 	return nil
 }
 
-func (m *migration) ObjectDone(rewrite.Result)                   {}
+func (m *migration) ObjectDone(*sweep.Object, sweep.Outcome)     {}
 func (m *migration) ReportPhase(context.Context, rewrite.Report) {}
 func (m *migration) MustYield() bool                             { return false }
 

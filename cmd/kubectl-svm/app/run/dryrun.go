@@ -174,7 +174,7 @@ func (r *rehearsal) SavePosition(_ context.Context, position sweep.Position) err
 	return nil
 }
 
-func (r *rehearsal) ObjectDone(rewrite.Result) {}
+func (r *rehearsal) ObjectDone(*sweep.Object, sweep.Outcome) {}
 
 func (r *rehearsal) ReportPhase(_ context.Context, report rewrite.Report) {
 	retrying := report.Phase == rewrite.RetryingRequests || report.Phase == rewrite.Stuck

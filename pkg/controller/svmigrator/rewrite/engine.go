@@ -48,7 +48,7 @@ type Migration interface {
 	// ObjectDone is called when an object gets its outcome, also if the list shows that others wrote it, so that no
 	// request is needed. After the list had to begin anew, and in the second sweep, it is not called for objects that the
 	// list shows to be current: they may have been counted before.
-	ObjectDone(result Result)
+	ObjectDone(object *sweep.Object, outcome sweep.Outcome)
 	// ReportPhase is called at most four times a second, and when a sweep begins, unless the task is stuck. It must return
 	// soon.
 	ReportPhase(ctx context.Context, report Report)
@@ -56,16 +56,6 @@ type Migration interface {
 	// progress ends with ErrTurnOver when its turn is over and nothing is in flight. The next run continues in the middle
 	// of the chunk if it has the same Task.
 	MustYield() bool
-}
-
-// Result is an object with its outcome.
-type Result struct {
-	Object  *sweep.Object
-	Outcome sweep.Outcome
-	// Denial says why the object is not rewritten if the outcome is Denied. Mostly it is the answer of the API server.
-	Denial Failure
-	// Final means that the object is not tried again.
-	Final bool
 }
 
 // Resource is what an engine rewrites.

@@ -164,7 +164,7 @@ func (r *sweepRunner) handleList(ctx context.Context, l listing) error {
 		r.task.progressed(r.clock.Now())
 		for _, object := range r.sweep.Listed(l.chunk) {
 			if !r.isSecondSweep() && r.restarts == 0 { // After a restart it may have been counted.
-				r.migration.ObjectDone(Result{Object: object, Outcome: sweep.WrittenByOthers})
+				r.migration.ObjectDone(object, sweep.WrittenByOthers)
 			}
 		}
 		return nil

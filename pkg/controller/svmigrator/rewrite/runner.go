@@ -376,7 +376,7 @@ func (r *sweepRunner) done(ctx context.Context, a tryResult) {
 	r.sweep.Done(a.object, a.outcome,
 		truncate(a.failure.reason, migrationv1alpha1.MaxDeniedObjectReasonLength),
 		truncate(a.failure.message, migrationv1alpha1.MaxDeniedObjectMessageLength))
-	r.migration.ObjectDone(Result{Object: a.object, Outcome: a.outcome, Denial: a.failure, Final: r.isSecondSweep()})
+	r.migration.ObjectDone(a.object, a.outcome)
 }
 
 func (r *sweepRunner) isSecondSweep() bool { return r.normal == RetryingDenied }

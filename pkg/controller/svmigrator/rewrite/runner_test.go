@@ -47,11 +47,11 @@ type fakeRun struct {
 	*sweepRunner
 	fake *clocktesting.FakeClock
 
-	mu      sync.Mutex
-	tries   map[string]int
-	saved   []sweep.Position
-	results []Result
-	reports []Report
+	mu       sync.Mutex
+	tries    map[string]int
+	saved    []sweep.Position
+	outcomes []sweep.Outcome
+	reports  []Report
 	// tick is how much time passes whenever the run waits.
 	tick time.Duration
 	// atOnce is how many requests may be under way.
@@ -66,7 +66,9 @@ func (r *fakeRun) SavePosition(_ context.Context, position sweep.Position) error
 	return nil
 }
 
-func (r *fakeRun) ObjectDone(result Result) { r.results = append(r.results, result) }
+func (r *fakeRun) ObjectDone(_ *sweep.Object, outcome sweep.Outcome) {
+	r.outcomes = append(r.outcomes, outcome)
+}
 
 func (r *fakeRun) ReportPhase(_ context.Context, report Report) {
 	r.reports = append(r.reports, report)
