@@ -34,21 +34,34 @@ import (
 // This file finds a resource in discovery documents, and the version at which its objects are rewritten. It needs
 // nothing but a reader of documents.
 
-// FindToRewrite is findServed, but a custom resource is migrated at its storage version, whatever version the migration
-// names. At another one each write would remove the fields that the schema of that version does not have, also from
-// objects that are current already. The definition that FindToRewrite reads may be newer than what the caller knows.
+// FindToRewrite is findServed, but a resource that is not built-in is migrated at its storage version, whatever version
+// the migration names. At another one each write could remove the fields that this version does not have, also from
+// objects that are current already. Of a custom resource it reads the storage version from the definition, which may be
+// newer than what the caller knows. Of an aggregated one it is preferred, if that is served.
 func FindToRewrite(
 	ctx context.Context, reader documents.Reader, requested rewrite.Resource, preferred string,
 ) (*rewrite.Resource, error) {
 	found, err := findServed(ctx, reader, requested, preferred)
-	if err != nil || found.Class != storageversion.Custom {
-		return found, err
-	}
-	found.Schemas, err = reader.Schemas(ctx, found.GroupResource())
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case found.Class == storageversion.Aggregated && preferred != "" && found.Version != preferred:
+		at, verbs, err := servedAt(ctx, reader, *found, preferred)
+		if err == nil && canMigrate(verbs) {
+			found = at
+		}
+		return found, err
+	case found.Class == storageversion.Custom:
+		if found.Schemas, err = reader.Schemas(ctx, found.GroupResource()); err != nil {
+			return nil, err
+		}
+		return atStorageVersion(ctx, reader, found)
 	}
-	return atStorageVersion(ctx, reader, found)
+	return found, nil
+}
+
+func canMigrate(verbs []string) bool {
+	return slices.Contains(verbs, "list") && slices.Contains(verbs, "patch")
 }
 
 // findServed looks for a resource in the discovery documents. If it is not served, or cannot be migrated, the error is
@@ -68,7 +81,6 @@ func findServed(
 	var unread error
 	for _, version := range versions {
 		found, verbs, err := servedAt(ctx, reader, requested, version)
-		canMigrate := slices.Contains(verbs, "list") && slices.Contains(verbs, "patch")
 		switch {
 		case err != nil && wanted != "" && version != wanted:
 			unread = err // An aggregated server that is away may serve it.
@@ -80,7 +92,7 @@ func findServed(
 		case found.Class == storageversion.Custom && slices.Contains(verbs, "delete") && !slices.Contains(verbs, "update"):
 			// So API servers serve custom resources while their definition waits for the deletion of the objects.
 			return nil, fmt.Errorf("the CustomResourceDefinition of %q is being deleted", resource)
-		case !canMigrate:
+		case !canMigrate(verbs):
 			return nil, cannotRewrite(migrationv1alpha1.MigrationReasonVerbsNotSupported,
 				"%q cannot be both listed and patched. Its objects must be rewritten in another way", resource)
 		default:

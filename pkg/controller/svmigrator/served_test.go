@@ -198,6 +198,32 @@ func TestDefinitionThatIsBeingDeleted(t *testing.T) {
 	}
 }
 
+// TestVersionOfAnAggregatedResource wants objects of an aggregated server to be written at the storage version,
+// whatever version somebody asks for: a version may lack fields of another one.
+func TestVersionOfAnAggregatedResource(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Path {
+		case "/apis/example.com":
+			fmt.Fprint(w, `{"kind":"APIGroup","versions":[{"version":"v1alpha1"},{"version":"v1"}]}`)
+		case "/apis/example.com/v1alpha1", "/apis/example.com/v1":
+			fmt.Fprint(w, `{"kind":"APIResourceList","resources":[{"name":"widgets","verbs":["list","patch"]}]}`)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(server.Close)
+	for stored, want := range map[string]string{"v1": "v1", "v2": "v1alpha1", "": "v1alpha1"} {
+		asked := rewrite.Resource{
+			GroupVersionResource: widgets.WithVersion("v1alpha1"), Class: storageversion.Aggregated,
+		}
+		found, err := FindToRewrite(t.Context(), readerOf(t, server), asked, stored)
+		if err != nil || found.Version != want {
+			t.Errorf("objects are stored at %q: they are written at %v, want %q; %v", stored, found, want, err)
+		}
+	}
+}
+
 // TestVersionThatWasWithdrawn wants a migration of the trigger to find custom resources whatever version it names.
 func TestVersionThatWasWithdrawn(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -117,9 +117,10 @@ type GroupVersionResource struct {
 	// +kubebuilder:validation:MaxLength=253
 	Group string `json:"group,omitempty"`
 	// version is the version that the migrator uses to list and to write the objects. If it is empty, the migrator chooses
-	// a served one, preferably that of the target. It has no influence on the encoding in which objects are stored. Custom
-	// resources are written at their storage version, because at another one they could lose fields. If it is not
-	// served, and a webhook converts the objects, they are written at another served version.
+	// a served one, preferably that of the target. It has no influence on the encoding in which objects are stored.
+	// Resources that are not built-in are written at their storage version, because at another one objects could lose
+	// fields. If the storage version of a custom resource is not served, and a webhook converts the objects, they are
+	// written at another served version.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Version string `json:"version,omitempty"`

@@ -27,9 +27,10 @@ type GroupVersionResourceApplyConfiguration struct {
 	// group is the API group of the resource. Leave it out, or empty, for the core group.
 	Group *string `json:"group,omitempty"`
 	// version is the version that the migrator uses to list and to write the objects. If it is empty, the migrator chooses
-	// a served one, preferably that of the target. It has no influence on the encoding in which objects are stored. Custom
-	// resources are written at their storage version, because at another one they could lose fields. If it is not
-	// served, and a webhook converts the objects, they are written at another served version.
+	// a served one, preferably that of the target. It has no influence on the encoding in which objects are stored.
+	// Resources that are not built-in are written at their storage version, because at another one objects could lose
+	// fields. If the storage version of a custom resource is not served, and a webhook converts the objects, they are
+	// written at another served version.
 	Version *string `json:"version,omitempty"`
 	// resource is the plural name of the resource in lower case, for example deployments. It cannot be a subresource,
 	// because subresources have no storage of their own. A rule requires it at creation. The schema does not require it,
