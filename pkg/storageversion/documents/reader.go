@@ -18,6 +18,7 @@ package documents
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -48,6 +49,10 @@ const (
 
 // maxBytes bounds a document. All instances of the manager read those of aggregated servers.
 const maxBytes = 32 << 20
+
+// maxCommas bounds the entries of a document about resources. An entry has some fifteen commas. An empty one has one,
+// and takes a hundred times as much memory as bytes.
+const maxCommas = 500_000
 
 // Reader reads documents from one address.
 type Reader struct {
@@ -85,6 +90,10 @@ func (r Reader) Decode(
 	if err != nil {
 		return err
 	}
+	return decodeBody(body, path, kind, into)
+}
+
+func decodeBody(body []byte, path, kind string, into interface{ GetObjectKind() schema.ObjectKind }) error {
 	if err := json.Unmarshal(body, into); err != nil {
 		return fmt.Errorf("decoding %s: %w", path, err)
 	}
@@ -181,8 +190,16 @@ func (r Reader) Versions(ctx context.Context, group string) ([]string, error) {
 
 // Resources returns the document of one group version.
 func (r Reader) Resources(ctx context.Context, gv schema.GroupVersion) (*metav1.APIResourceList, error) {
+	path := Path(gv)
+	body, err := r.get(ctx, path, nil, runtime.ContentTypeJSON)
+	if err != nil {
+		return nil, err
+	}
+	if bytes.Count(body, []byte(",")) > maxCommas {
+		return nil, fmt.Errorf("decoding %s: %w", path, ErrTooLong)
+	}
 	document := &metav1.APIResourceList{}
-	return document, r.decodeJSON(ctx, Path(gv), "APIResourceList", document)
+	return document, decodeBody(body, path, "APIResourceList", document)
 }
 
 // ServedResource is what the document of one version says about a resource.

@@ -184,6 +184,18 @@ func TestDocumentThatDoesNotEnd(t *testing.T) {
 	}
 }
 
+// TestDocumentOfEmptyResources has an aggregated server whose document takes a hundred times as much memory.
+func TestDocumentOfEmptyResources(t *testing.T) {
+	const path = "/apis/example.com/v1"
+	r := serve(t, map[string]answer{
+		path: asJSON(200, `{"kind":"APIResourceList","resources":[`+strings.Repeat("{},", maxCommas)+`{},{}]}`),
+	})
+	gv := schema.GroupVersion{Group: "example.com", Version: "v1"}
+	if _, err := r.Resources(t.Context(), gv); !errors.Is(err, ErrTooLong) {
+		t.Errorf("got the error %v, want %v", err, ErrTooLong)
+	}
+}
+
 func TestWhatIsNotServedAndWhatCannotBeRead(t *testing.T) {
 	status := func(code, reason, message string) string {
 		return `{"kind":"Status","apiVersion":"v1","status":"Failure","code":` + code + `,"reason":"` + reason +

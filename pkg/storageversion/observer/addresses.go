@@ -30,9 +30,11 @@ import (
 )
 
 const (
-	// endpointsSelector selects the EndpointSlices in which servers list their own addresses.
-	endpointsSelector = discoveryv1.LabelServiceName + "=kubernetes"
-	endpointsPort     = "https"
+	// endpointsSelector selects the EndpointSlices in which servers list their own addresses. Whoever may edit the Service
+	// can give it a selector. Then a controller adds an EndpointSlice of Pods.
+	endpointsSelector = discoveryv1.LabelServiceName + "=kubernetes," +
+		discoveryv1.LabelManagedBy + "!=endpointslice-controller.k8s.io"
+	endpointsPort = "https"
 )
 
 // slicesPath is where an API server serves the EndpointSlices of a namespace.

@@ -22,8 +22,29 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 )
+
+// TestEndpointSlicesOfServers wants those that servers or a mirror of their Endpoints have made, and not those that a
+// selector of the Service has made.
+func TestEndpointSlicesOfServers(t *testing.T) {
+	selector, err := labels.Parse(endpointsSelector)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for by, want := range map[string]bool{
+		"": true, "endpointslicemirroring-controller.k8s.io": true, "endpointslice-controller.k8s.io": false,
+	} {
+		slice := labels.Set{discoveryv1.LabelServiceName: "kubernetes"}
+		if by != "" {
+			slice[discoveryv1.LabelManagedBy] = by
+		}
+		if selector.Matches(slice) != want {
+			t.Errorf("made by %q: want %t", by, want)
+		}
+	}
+}
 
 func TestAddressesInEndpointSlices(t *testing.T) {
 	endpoint := func(ready *bool, addresses ...string) discoveryv1.Endpoint {

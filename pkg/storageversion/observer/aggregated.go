@@ -20,6 +20,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"strings"
 	"time"
@@ -39,6 +40,10 @@ import (
 
 // aggregatedBackoff is between attempts to read documents of aggregated servers.
 var aggregatedBackoff = wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10, Cap: time.Minute, Jitter: 0.1}
+
+// maxAggregated bounds what one document adds to etcd and to the caches: each resource gets a StorageState and a
+// migration.
+const maxAggregated = 1000
 
 // aggregatedReader knows who serves each group version, and gives the Ledger what aggregated servers say in their
 // discovery documents.
@@ -174,6 +179,9 @@ func (r *aggregatedReader) readVersion(ctx context.Context, gv schema.GroupVersi
 	}
 	if err == nil {
 		err = addResources(document.Resources, gv, list)
+	}
+	if n := len(document.Resources); err == nil && n > maxAggregated {
+		err = fmt.Errorf("it has %d resources, and this manager follows at most %d of a group version", n, maxAggregated)
 	}
 	var unknown error
 	document.WhyReplicasDiffer, unknown = whyReplicasDiffer(ctx, r.objects, of.name)

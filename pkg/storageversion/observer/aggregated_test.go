@@ -172,6 +172,31 @@ func TestAggregatedDocumentThatLosesItsHash(t *testing.T) {
 	c.stop()
 }
 
+// TestAggregatedServerOfManyResources has a server whose resources would fill etcd with StorageStates.
+func TestAggregatedServerOfManyResources(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	c.host.change(func() {
+		c.host.documents[sampleV1Path] = resourcesDocument("flunders", "Flunder", sampleV1)
+		c.register(sampleV1, "", sample)
+	})
+	c.run(t)
+	c.until(t, c.sampled(sampleV1))
+	many := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}}
+	for i := range maxAggregated + 1 {
+		many.APIResources = append(many.APIResources, stored(fmt.Sprintf("r%d", i), "R", "hash=", "list", "update"))
+	}
+	c.host.change(func() { c.host.documents[sampleV1Path] = marshal(many) })
+	err := c.ReadAggregated(t.Context(), sampleV1.Group)
+	if err == nil || !strings.Contains(err.Error(), "has 1001 resources") {
+		t.Errorf("the error is %v", err)
+	}
+	if o := c.Observe(flunders); o.Problem == nil {
+		t.Errorf("nothing is wrong with %v", o)
+	}
+	c.stop()
+}
+
 // TestAPIServiceThatIsNew has an APIService come, go and come for another version. Until the document of the aggregated
 // server was read, nobody knows whether it serves a resource.
 func TestAPIServiceThatIsNew(t *testing.T) {

@@ -31,6 +31,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/discovery"
 	"k8s.io/klog/v2"
 
@@ -249,8 +250,8 @@ func addResources(
 	resources map[schema.GroupResource]storageversion.Resource, gv schema.GroupVersion, list *metav1.APIResourceList,
 ) error {
 	for _, r := range list.APIResources {
-		if strings.Contains(r.Name, "/") {
-			continue // It is a subresource.
+		if len(validation.IsDNS1123Label(r.Name)) > 0 {
+			continue // It is a subresource, or an aggregated server calls it what no StorageState can be called.
 		}
 		resource := schema.GroupResource{Group: gv.Group, Resource: r.Name}
 		known, before := resources[resource]

@@ -42,10 +42,11 @@ func TestDocuments(t *testing.T) {
 		want    storageversion.Document
 		failed  string
 	}{
-		"one resource at two versions, the preferred first, without what is not stored": {
+		"one resource at two versions, the preferred first, without what is not stored or no name": {
 			serves: []schema.GroupVersion{appsV1, appsV1beta1},
 			served: served{
 				appsV1: {writable, stored("deployments/scale", "Scale", "hash=", "get", "update"),
+					stored("No_name", "None", "hash=", "list", "update"),
 					stored("computed", "Computed", "", "list", "update")},
 				appsV1beta1: {stored("deployments", "Deployment", "hash=", "get")},
 			},
