@@ -52,6 +52,7 @@ func TestWithoutManager(t *testing.T) {
 	c := start(t, controlplane.Server{}, controlplane.EtcdConfig{})
 	t.Run("definitions are missing", func(t *testing.T) {
 		c.finds(t, notSafe, "", []string{"ERROR MigrationAPIMissing"})
+		c.finds(t, done, "kind: ConfigMap", []string{"WARNING MigrationAPIMissing", "WARNING NoDefinitions"}, "--file=-")
 	})
 	c.InstallMigrationAPI(t)
 	t.Run("a server is away", func(t *testing.T) { testAway(t, c) })

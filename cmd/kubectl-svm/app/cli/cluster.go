@@ -195,9 +195,13 @@ func ListOf(
 }
 
 // DefinitionsError says which definition the API server does not have, and what to do.
-type DefinitionsError string
+type DefinitionsError struct {
+	Problem string
+	// NoStates is whether the API server serves no StorageStates, so that there are none.
+	NoStates bool
+}
 
-func (e DefinitionsError) Error() string { return string(e) + "\n" + installDefinitions }
+func (e DefinitionsError) Error() string { return e.Problem + "\n" + installDefinitions }
 
 // CheckDefinitions returns a DefinitionsError if the API server does not have the definitions of this release.
 func (c *Clients) CheckDefinitions(ctx context.Context) error {
@@ -208,11 +212,12 @@ func (c *Clients) CheckDefinitions(ctx context.Context) error {
 		case err != nil:
 			return fmt.Errorf("asking the API server for its definition of %s: %w", resource, Explain(err))
 		case !served:
-			return DefinitionsError(fmt.Sprintf("the API server does not serve %s.", resource))
+			problem := fmt.Sprintf("the API server does not serve %s.", resource)
+			return DefinitionsError{Problem: problem, NoStates: wanted == definition.States}
 		case missing != "":
-			return DefinitionsError(fmt.Sprintf("the CustomResourceDefinition of %s has no field %s: it is older than this "+
-				"plugin, or it belongs to kube-storage-version-migrator. If that runs, stop it first: docs/install.md.",
-				resource, missing))
+			return DefinitionsError{Problem: fmt.Sprintf("the CustomResourceDefinition of %s has no field %s: it is older "+
+				"than this plugin, or it belongs to kube-storage-version-migrator. If that runs, stop it first: docs/install.md.",
+				resource, missing)}
 		}
 	}
 	return nil

@@ -298,7 +298,9 @@ func (o *Options) checkDrops(ctx context.Context, snapshot Snapshot) (Findings, 
 
 // change returns what the snapshot says about the definition of a name.
 func (s *Snapshot) change(name string) Change {
-	in := Change{Live: s.definition(name), State: s.state(name), Manager: s.Manager, Denied: s.denied(name)}
+	in := Change{
+		Live: s.definition(name), State: s.state(name), Manager: s.Manager, Unmanaged: s.unmanaged(), Denied: s.denied(name),
+	}
 	if in.State != nil {
 		in.Doubt = cmp.Or(s.managerProblem(), s.doubt(in.State))
 	}

@@ -138,6 +138,40 @@ func TestDropWithoutManager(t *testing.T) {
 	}
 }
 
+// TestDropWithoutState has no StorageState of the resource. That says nothing only where nobody keeps StorageStates.
+func TestDropWithoutState(t *testing.T) {
+	const problem, warning = "ERROR NoStorageState widgets.example.com", "WARNING NoStorageState widgets.example.com"
+	gadgets := []migrationv1alpha1.StorageState{with(state("Gadget", "gadgets.example.com", "example.com/v1"), safe)}
+	stopped, unsure := assess.Manager{Message: "None leads."}, assess.Manager{Help: "wait", Message: "Who knows?"}
+	for name, test := range map[string]struct {
+		in         Snapshot
+		want, says string
+	}{
+		"a manager runs":        {Snapshot{Manager: running}, problem, "A manager runs"},
+		"it observes only":      {Snapshot{Manager: assess.Manager{Running: true, ObservesOnly: true}}, problem, ""},
+		"a manager may run":     {Snapshot{Manager: unsure}, problem, "Who knows?"},
+		"a manager has run":     {Snapshot{Manager: stopped, States: gadgets}, problem, "Start svm-controller-manager"},
+		"states cannot be read": {Snapshot{Manager: stopped, APIProblem: "Old.", StatesUnread: true}, problem, ""},
+		"nobody keeps states":   {Snapshot{Manager: stopped}, warning, "kubectl svm verify"},
+		"states are not served": {Snapshot{Manager: stopped, APIProblem: "Not served."}, warning, ""},
+	} {
+		test.in.Now, test.in.Definitions = now, []documents.Definition{*widgets([]string{"v1"}, "v1", "v1alpha1")}
+		found := decideDrop(test.in.change("widgets.example.com"), "v1alpha1")
+		if diff := cmp.Diff([]string{test.want}, brief(found)); diff != "" {
+			t.Errorf("%s: findings (-want +got):\n%s", name, diff)
+		} else if !strings.Contains(found[0].Message, test.says) {
+			t.Errorf("%s: the finding lacks %q: %s", name, test.says, found[0].Message)
+		}
+		for onlyDefinitions, level := range map[bool]Level{true: found[0].Level, false: Error} {
+			var about Findings
+			if about.aboutAPI(test.in, onlyDefinitions); len(about) > 0 != (test.in.APIProblem != "") ||
+				len(about) > 0 && about[0].Level != level {
+				t.Errorf("%s: only definitions matter: %t, and the findings are %v", name, onlyDefinitions, about)
+			}
+		}
+	}
+}
+
 func TestOtherServerCannotBeReached(t *testing.T) {
 	o := &Options{}
 	o.Clients = &cli.Clients{Config: &rest.Config{Host: "https://cluster.example.com"}}

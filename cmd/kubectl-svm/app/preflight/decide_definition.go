@@ -50,6 +50,8 @@ type Change struct {
 	State *migrationv1alpha1.StorageState
 	// Manager is whether a manager runs.
 	Manager assess.Manager
+	// Unmanaged is whether nothing keeps StorageStates: no manager runs, and there are none.
+	Unmanaged bool
 	// Doubt says why the StorageState is no proof, or nothing.
 	Doubt string
 	// Denied is of how many objects the newest migration was denied the rewrite.
@@ -242,6 +244,9 @@ func (fs *Findings) aboutDrop(in Change, version string) {
 		fs.add(Error, CodeVersionMayBeStored, name, "status.storedVersions of the CustomResourceDefinition names %s, and "+
 			"there is no StorageState that says whether objects are still stored in it. Run svm-controller-manager, or migrate "+
 			"with kubectl svm run %s", version, name)
+	case in.State == nil && !in.Unmanaged:
+		fs.add(Error, CodeNoStorageState, name, "it is not known whether objects are stored as %s, because there is no "+
+			"StorageState. %s", encoding, adviceOnMissing(in.Manager))
 	case in.State == nil:
 		fs.add(Warning, CodeNoStorageState, name, "status.storedVersions of the CustomResourceDefinition does not name %s, "+
 			"and there is no StorageState that confirms it. Other programs remove versions from storedVersions without a "+
@@ -261,6 +266,18 @@ func (fs *Findings) aboutDrop(in Change, version string) {
 			"CustomResourceDefinition still names it, so the API server refuses a definition without it. "+pruneAdvice,
 			encoding, name)
 	}
+}
+
+// adviceOnMissing says what helps if one StorageState is missing.
+func adviceOnMissing(manager assess.Manager) string {
+	switch {
+	case manager.Running:
+		return "A manager runs, and writes it within a minute after the definition was created: run the command again, and " +
+			"look at the log of the manager if this stays"
+	case manager.Help != "":
+		return manager.Message
+	}
+	return "Start svm-controller-manager, which writes it, or look at its log"
 }
 
 // unproven says why a StorageState does not prove that nothing but the current version is stored, or nothing. The proof

@@ -61,7 +61,11 @@ func TestDrop(t *testing.T) {
 		{"no state, and stored", "v1alpha1", Change{Live: widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1")},
 			[]string{"ERROR VersionMayBeStored widgets.example.com"}},
 		{"no state, and not stored", "v1alpha1", Change{Live: widgets([]string{"v1"}, "v1", "v1alpha1")},
-			[]string{"WARNING NoStorageState widgets.example.com"}},
+			[]string{"ERROR NoStorageState widgets.example.com"}},
+		{"the same, and nobody keeps states", "v1alpha1", Change{Live: widgets([]string{"v1"}, "v1", "v1alpha1"),
+			Unmanaged: true}, []string{"WARNING NoStorageState widgets.example.com"}},
+		{"nobody keeps states, and stored", "v1alpha1", Change{Live: widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1"),
+			Unmanaged: true}, []string{"ERROR VersionMayBeStored widgets.example.com"}},
 		{"managedFields name it", "v1alpha1", Change{Live: widgets([]string{"v1"}, "v1", "v1alpha1"), State: of(v1),
 			ManagedFields: map[string]int64{"v1alpha1": 4}}, []string{"WARNING ManagedFieldsNotServed widgets.example.com",
 			"INFO VersionSafeToDrop widgets.example.com"}},
@@ -186,7 +190,7 @@ func TestChange(t *testing.T) {
 		{"managedFields name a version that is dropped", Change{File: widgets(nil, "v1"),
 			Live:          widgets([]string{"v1"}, "v1", "v1alpha1"),
 			ManagedFields: map[string]int64{"v1alpha1": 2, "v1": 5}}, []string{
-			"WARNING ManagedFieldsNotServed widgets.example.com", "WARNING NoStorageState widgets.example.com"}},
+			"ERROR NoStorageState widgets.example.com", "WARNING ManagedFieldsNotServed widgets.example.com"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -37,8 +37,10 @@ type Snapshot struct {
 	Now time.Time
 	// APIProblem says what is wrong with the definitions of migration.k8s.io. Then there are no states and migrations.
 	APIProblem string
-	States     []migrationv1alpha1.StorageState
-	Migrations []migrationv1alpha1.StorageVersionMigration
+	// StatesUnread is whether there may be StorageStates all the same.
+	StatesUnread bool
+	States       []migrationv1alpha1.StorageState
+	Migrations   []migrationv1alpha1.StorageVersionMigration
 	// Definitions are all CustomResourceDefinitions.
 	Definitions []documents.Definition
 	// Manager is whether a manager runs.
@@ -106,6 +108,18 @@ func (fs *Findings) aboutDoubt(in Snapshot, state *migrationv1alpha1.StorageStat
 	}
 }
 
+// aboutAPI is about definitions of migration.k8s.io that are missing. onlyDefinitions is whether the person asked about
+// nothing but changes of CustomResourceDefinitions: then the findings about each of them say what is not known.
+func (fs *Findings) aboutAPI(in Snapshot, onlyDefinitions bool) {
+	level := Error
+	if onlyDefinitions && in.unmanaged() {
+		level = Warning
+	}
+	if in.APIProblem != "" {
+		fs.add(level, CodeMigrationAPIMissing, "", "%s", in.APIProblem)
+	}
+}
+
 // mostNames is how many resources a message names.
 const mostNames = 5
 
@@ -154,6 +168,11 @@ func (s *Snapshot) managerProblem() string {
 		return s.Manager.Message + " Nothing is migrated, and StorageStates may be out of date. Start " +
 			"svm-controller-manager, or look at its log."
 	}
+}
+
+// unmanaged reports whether nothing keeps StorageStates: no manager runs, and there are none.
+func (s *Snapshot) unmanaged() bool {
+	return !s.Manager.Running && s.Manager.Help == "" && len(s.States) == 0 && !s.StatesUnread
 }
 
 // aboutAgreement adds why the servers do not agree. The conditions have messages that say why and what to do.

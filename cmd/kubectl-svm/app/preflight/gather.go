@@ -42,10 +42,10 @@ const definitionsPerList = 50
 func (o *Options) gather(ctx context.Context) (Snapshot, error) {
 	snapshot := Snapshot{Now: o.Clock.Now()}
 	cluster, err := o.Clients.Read(ctx)
-	missing := cli.DefinitionsError("")
+	var missing cli.DefinitionsError
 	switch {
 	case errors.As(err, &missing):
-		snapshot.APIProblem = missing.Error()
+		snapshot.APIProblem, snapshot.StatesUnread = missing.Error(), !missing.NoStates
 	case err != nil:
 		return snapshot, err
 	default:

@@ -136,9 +136,7 @@ func (o *Options) Find(ctx context.Context) (snapshot Snapshot, found Findings, 
 	if snapshot, err = o.gather(ctx); err != nil {
 		return snapshot, nil, err
 	}
-	if snapshot.APIProblem != "" {
-		found.add(Error, CodeMigrationAPIMissing, "", "%s", snapshot.APIProblem)
-	}
+	found.aboutAPI(snapshot, o.onlyDefinitions())
 	if len(o.Files) > 0 {
 		more, err := o.checkFiles(ctx, snapshot)
 		if err != nil {
@@ -170,4 +168,9 @@ func (o *Options) Find(ctx context.Context) (snapshot Snapshot, found Findings, 
 		found = append(found, more...)
 	}
 	return snapshot, found.sorted(), nil
+}
+
+// onlyDefinitions reports whether the person asked about nothing but changes of CustomResourceDefinitions.
+func (o *Options) onlyDefinitions() bool {
+	return len(o.Files)+len(o.drops) > 0 && o.KubernetesVersion == "" && o.OtherServer == ""
 }
