@@ -50,6 +50,11 @@ Exit codes: 0 safe or done, 1 error, 2 not safe or objects denied, 3 timeout.`
 
 // NewCommand returns the command with all its verbs.
 func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
+	cmd, _ := newCommand(streams)
+	return cmd
+}
+
+func newCommand(streams genericiooptions.IOStreams) (*cobra.Command, *cli.Env) {
 	flags := genericclioptions.NewConfigFlags(true)
 	// Nothing that the commands read or write depends on a namespace, and discovery is not cached.
 	flags.Namespace, flags.CacheDir = nil, nil
@@ -75,7 +80,7 @@ func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	for _, verb := range cmd.Commands() {
 		verb.SetUsageTemplate(usageOfVerbs(verb.UsageTemplate()))
 	}
-	return cmd
+	return cmd, env
 }
 
 // usageOfVerbs leaves out the flags that all verbs share, which are many.
@@ -107,7 +112,7 @@ func verbs(env *cli.Env) []*cobra.Command {
 
 // Run runs the command and returns the exit code.
 func Run(ctx context.Context, streams genericiooptions.IOStreams, args []string) int {
-	cmd := NewCommand(streams)
+	cmd, env := newCommand(streams)
 	cmd.SetArgs(args)
-	return cli.ExitCode(cmd.ExecuteContext(ctx), streams.ErrOut)
+	return cli.ExitCode(cmd.ExecuteContext(ctx), env)
 }

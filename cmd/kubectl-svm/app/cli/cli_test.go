@@ -177,7 +177,7 @@ func TestEscapes(t *testing.T) {
 	env := &Env{IOStreams: streams, Interactive: true, Colour: true}
 	env.Overwrite(said)
 	env.Notef("%s", said)
-	ExitCode(errors.New(said), errOut)
+	ExitCode(errors.New(said), env)
 	if want := "\r\x1b[Kno^[[2J\r\x1b[Kno^[[2J\nerror: no^[[2J\n"; errOut.String() != want {
 		t.Errorf("got %q, want %q", errOut, want)
 	}
@@ -202,7 +202,8 @@ func TestExitCodes(t *testing.T) {
 		{fmt.Errorf("wrapped: %w", Timeout("late")), 3, "error: late\n"},
 	} {
 		var out bytes.Buffer
-		if code := ExitCode(test.err, &out); code != test.code || out.String() != test.printed {
+		env := &Env{IOStreams: genericiooptions.IOStreams{ErrOut: &out}}
+		if code := ExitCode(test.err, env); code != test.code || out.String() != test.printed {
 			t.Errorf("%v: got code %d and %q, want %d and %q", test.err, code, out.String(), test.code, test.printed)
 		}
 	}

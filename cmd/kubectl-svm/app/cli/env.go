@@ -24,7 +24,6 @@ import (
 
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -51,6 +50,8 @@ type Env struct {
 	Colour bool
 	// Interactive allows lines on ErrOut that are overwritten.
 	Interactive bool
+	// ConnectionFlags are the flags of the command line that select the cluster and the user, as a shell takes them.
+	ConnectionFlags string
 }
 
 // Clients reach one cluster.
@@ -111,7 +112,7 @@ func connect(flags genericclioptions.RESTClientGetter) (*Clients, error) {
 // escapes as Notef does.
 func (e *Env) Overwrite(line string) {
 	if e.Interactive {
-		line = printers.EscapeTerminal(line)
+		line = e.legible(line)
 		width, _, _ := term.TerminalSize(e.ErrOut) // Zero if it is unknown.
 		if letters := []rune(line); width > 0 && len(letters) >= width {
 			line = string(letters[:width-1])
@@ -123,7 +124,7 @@ func (e *Env) Overwrite(line string) {
 // Notef prints a line on ErrOut. It replaces the line that Overwrite shows. It escapes what the line has for terminals,
 // because it may quote others, for example a webhook.
 func (e *Env) Notef(format string, args ...any) {
-	line := printers.EscapeTerminal(fmt.Sprintf(format, args...)) + "\n"
+	line := e.legible(fmt.Sprintf(format, args...)) + "\n"
 	if e.Interactive {
 		line = "\r\x1b[K" + line
 	}

@@ -21,12 +21,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/cli-runtime/pkg/printers"
 )
 
 // Exit codes of the program, for scripts.
@@ -91,7 +89,7 @@ func Within(ctx context.Context, timeout time.Duration, run func(context.Context
 func TimedOut(ctx context.Context) bool { return context.Cause(ctx) == errTimeout }
 
 // ExitCode prints an error as kubectl does, and returns the exit code that stands for it.
-func ExitCode(err error, errOut io.Writer) int {
+func ExitCode(err error, env *Env) int {
 	if err == nil {
 		return ExitDone
 	}
@@ -102,7 +100,7 @@ func ExitCode(err error, errOut io.Writer) int {
 		printed = errors.New("interrupted")
 	}
 	if printed != nil {
-		fmt.Fprintln(errOut, "error:", printers.EscapeTerminal(printed.Error())) // It may quote a webhook.
+		fmt.Fprintln(env.ErrOut, "error:", env.legible(printed.Error())) // It may quote a webhook.
 	}
 	return code
 }

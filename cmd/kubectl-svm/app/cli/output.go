@@ -66,9 +66,18 @@ func (o *Output) Validate() error {
 // Structured reports whether the output is for programs.
 func (o *Output) Structured() bool { return o.Format == JSON || o.Format == YAML }
 
-// PrintData prints a value as JSON or as YAML. The types of all values can be encoded.
-func (o *Output) PrintData(env *Env, value any) {
+// PrintData prints objects as JSON or as YAML. The types of all values can be encoded.
+func (o *Output) PrintData(env *Env, value any) { o.printData(env, value, "") }
+
+// PrintAnswer prints an answer of the plugin as PrintData does. Its commands are for the cluster that was asked.
+func (o *Output) PrintAnswer(env *Env, value any) { o.printData(env, value, env.ConnectionFlags) }
+
+func (o *Output) printData(env *Env, value any, connectionFlags string) {
 	data, err := json.MarshalIndent(value, "", "  ")
+	if connectionFlags != "" {
+		inString, _ := json.Marshal(connectionFlags) // with quotes
+		data = []byte(addFlags(string(data), string(inString[1:len(inString)-1])))
+	}
 	if err == nil && o.Format == YAML {
 		data, err = yaml.JSONToYAML(data)
 	}
@@ -135,7 +144,7 @@ const (
 // Paint gives text a colour if Out may have colours. It escapes what the text has for terminals, because it may quote
 // others, for example a webhook.
 func (e *Env) Paint(colour Colour, text string) string {
-	text = printers.EscapeTerminal(text)
+	text = e.legible(text)
 	if !e.Colour || colour == Plain || text == "" {
 		return text
 	}

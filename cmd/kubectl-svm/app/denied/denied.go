@@ -26,7 +26,6 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/tools/cache"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -107,7 +106,7 @@ func (o *Options) Run(ctx context.Context) error {
 		all = append(all, denied)
 	}
 	if o.Output.Structured() {
-		o.Output.PrintData(o.Env, all)
+		o.Output.PrintAnswer(o.Env, all)
 	} else {
 		o.print(all)
 	}
@@ -207,7 +206,7 @@ func (o *Options) print(all []Denied) {
 		o.printDenied(denied)
 	}
 	for _, d := range failed {
-		fmt.Fprintf(o.Out, "The migration %s of %s failed, %s\n", d.Migration, d.Resource, printers.EscapeTerminal(d.Failure))
+		fmt.Fprintf(o.Out, "The migration %s of %s failed, %s\n", d.Migration, d.Resource, o.Paint(cli.Plain, d.Failure))
 	}
 }
 
@@ -254,10 +253,10 @@ func (o *Options) printDenied(all []Denied) {
 		answer := fmt.Sprintf("The answer for %s: %s", cache.NewObjectName(object.Namespace, object.Name), object.Message)
 		// Its author may be a tenant, so it must not look like lines of this command.
 		answer = strings.Join(strings.Fields(answer), " ")
-		fmt.Fprintln(o.Out, printers.EscapeTerminal("  "+refusal+"\n    "+answer))
+		fmt.Fprintln(o.Out, o.Paint(cli.Plain, "  "+refusal+"\n    "+answer))
 	}
 	fmt.Fprintln(o.Out, "Then:")
 	for _, then := range append(assess.Commands(retries, nil), gone...) {
-		fmt.Fprintln(o.Out, "  "+then)
+		fmt.Fprintln(o.Out, o.Paint(cli.Plain, "  "+then))
 	}
 }

@@ -64,6 +64,9 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
+// inContext is what a person sees who has chosen a cluster: each command has the flag that chooses it.
+var inContext = strings.NewReplacer("kubectl svm ", "kubectl svm --context=a ", "kubectl ", "kubectl --context=a ")
+
 func TestScreen(t *testing.T) {
 	m := migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "widgets-1"}}
 	m.Spec.Resource = migrationv1alpha1.GroupVersionResource{Group: "example.com", Resource: "widgets"}
@@ -74,7 +77,7 @@ func TestScreen(t *testing.T) {
 		{Name: "e\x1b[2J", Reason: "Forbidden", Message: "n\x1b[2Jo"}, // Names of roles may have any characters.
 	}
 	streams, _, out, _ := genericiooptions.NewTestIOStreams()
-	o := &Options{NamedOptions: cli.NamedOptions{Env: &cli.Env{IOStreams: streams}}}
+	o := &Options{NamedOptions: cli.NamedOptions{Env: &cli.Env{IOStreams: streams, ConnectionFlags: "--context=a"}}}
 	gone := Denied{Resource: "gadgets.example.com", Total: 1, gone: true}
 	o.print([]Denied{newDenied(&m), gone})
 	const want = `RESOURCE              NAMESPACE   NAME     REFUSED BY   REASON
@@ -93,7 +96,7 @@ Then:
   kubectl svm retry widgets.example.com
   nothing: the API server does not serve gadgets.example.com any more
 `
-	if got := out.String(); got != want {
+	if got, want := out.String(), inContext.Replace(want); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
@@ -101,13 +104,13 @@ Then:
 // TestDeniedAdmissionObjects are tried again with the role for them, and somebody waits to take it away.
 func TestDeniedAdmissionObjects(t *testing.T) {
 	streams, _, out, _ := genericiooptions.NewTestIOStreams()
-	o := &Options{NamedOptions: cli.NamedOptions{Env: &cli.Env{IOStreams: streams}}}
+	o := &Options{NamedOptions: cli.NamedOptions{Env: &cli.Env{IOStreams: streams, ConnectionFlags: "--context=a"}}}
 	const policies = "validatingadmissionpolicies.admissionregistration.k8s.io"
 	widgets := Denied{Resource: "widgets.example.com", Total: 1}
 	o.print([]Denied{{Resource: policies, Total: 1}, widgets, widgets})
 	const want = "Then:\n  kubectl svm rbac --admission | kubectl apply -f -\n  kubectl svm migrate --wait " + policies +
 		"\n  kubectl svm retry widgets.example.com\n  kubectl svm rbac --admission | kubectl delete -f -\n"
-	if got := out.String(); !strings.HasSuffix(got, want) {
+	if got, want := out.String(), inContext.Replace(want); !strings.HasSuffix(got, want) {
 		t.Errorf("got\n%s\nwant at its end\n%s", got, want)
 	}
 }

@@ -173,7 +173,7 @@ func (o *Options) migrate(ctx context.Context, cluster *cli.Cluster, resources [
 	if o.Wait {
 		err = o.wait(ctx, cluster, created)
 	} else if o.DryRun == "" {
-		fmt.Fprintln(o.ErrOut, "To follow them: kubectl svm history. To wait for the end, use --wait")
+		o.Notef("To follow them: kubectl svm history. To wait for the end, use --wait")
 	}
 	return cmp.Or(failed, err)
 }

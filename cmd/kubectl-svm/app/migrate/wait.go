@@ -77,9 +77,9 @@ func (o *Options) wait(
 		return err
 	}
 	if len(w.failed) > 0 {
-		fmt.Fprintf(o.ErrOut, "%d of %d migrations failed.\n", len(w.failed), len(created))
+		o.Notef("%d of %d migrations failed.", len(w.failed), len(created))
 		for _, m := range w.failed {
-			fmt.Fprintf(o.ErrOut, "  %s: %s\n", m.Name, assess.AfterFailure(m))
+			o.Notef("  %s: %s", m.Name, assess.AfterFailure(m))
 		}
 		return cli.NotSafe()
 	}

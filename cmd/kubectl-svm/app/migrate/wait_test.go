@@ -66,7 +66,8 @@ func TestWaitTimesOut(t *testing.T) {
 	})
 	var out bytes.Buffer
 	const want = "error: timed out after 10ms. These migrations continue: a, b\n"
-	if code := cli.ExitCode(err, &out); code != cli.ExitTimeout || out.String() != want {
+	o.ErrOut = &out
+	if code := cli.ExitCode(err, o.Env); code != cli.ExitTimeout || out.String() != want {
 		t.Errorf("got the exit code %d and %q, want %q", code, out.String(), want)
 	}
 }

@@ -121,7 +121,7 @@ func (o *Options) Run(ctx context.Context) error {
 		return err // Something may have been left out.
 	}
 	if o.Output.Structured() {
-		o.Output.PrintData(o.Env, plan)
+		o.Output.PrintAnswer(o.Env, plan)
 	} else {
 		o.print(plan)
 	}
@@ -212,18 +212,18 @@ func (o *Options) print(plan *Plan) {
 	o.Output.PrintTable(o.Env, columns, rows)
 	switch message := o.Paint(cli.Red, plan.Manager.Message); {
 	case plan.Manager.Help != "":
-		fmt.Fprintf(o.Out, "\n%s If no manager runs, nothing of this plan happens.\n%s", message, advice(plan))
+		fmt.Fprintf(o.Out, "\n%s If no manager runs, nothing of this plan happens.\n", message)
+		fmt.Fprint(o.Out, o.Paint(cli.Plain, advice(plan)))
 	case plan.Manager.ObservesOnly:
-		fmt.Fprintf(o.Out, "\n%s So nobody migrates.\n"+
+		fmt.Fprintf(o.Out, "\n%s %s", message, o.Paint(cli.Plain, "So nobody migrates.\n"+
 			"To migrate as yourself, run this on a control plane node or in a Pod:\n  kubectl svm run RESOURCE...\n"+
-			"To let a manager migrate, install one that does: docs/install.md\n", message)
+			"To let a manager migrate, install one that does: docs/install.md\n"))
 	case !plan.Manager.Migrates():
-		fmt.Fprintf(o.Out, "\n%s None of this happens until a manager runs the trigger and the migrator.\n"+
-			"If one is installed, docs/troubleshooting.md says where to look.\n"+
-			"If none is, docs/install.md says how to make a kustomization with your image. Then run:\n  kubectl apply -k .\n",
-			message)
+		fmt.Fprintf(o.Out, "\n%s %s", message, o.Paint(cli.Plain, "None of this happens until a manager runs the trigger "+
+			"and the migrator.\nIf one is installed, docs/troubleshooting.md says where to look.\n"+
+			"If none is, docs/install.md says how to make a kustomization with your image. Then run:\n  kubectl apply -k .\n"))
 	default:
-		fmt.Fprint(o.Out, advice(plan))
+		fmt.Fprint(o.Out, o.Paint(cli.Plain, advice(plan)))
 	}
 }
 

@@ -35,6 +35,9 @@ func resource(name string, attention assess.Attention, reason, next, verb string
 	}
 }
 
+// inContext is what a person sees who has chosen a cluster: each command has the flag that chooses it.
+var inContext = strings.NewReplacer("kubectl svm ", "kubectl svm --context=a ", "kubectl ", "kubectl --context=a ")
+
 func TestScreens(t *testing.T) {
 	running := resource("cogs.example.com", assess.Wait, "MigrationRunning", "the migration ends in 5m", "")
 	waits := resource("gems.example.com", assess.Wait, "MigrationQueued", "the migration waits: AwaitingStorageSpace", "")
@@ -134,10 +137,10 @@ What to do is in the messages of kubectl svm plan -o wide.
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			streams, _, out, _ := genericiooptions.NewTestIOStreams()
-			o := &Options{NamedOptions: cli.NamedOptions{Env: &cli.Env{IOStreams: streams}}}
+			o := &Options{NamedOptions: cli.NamedOptions{Env: &cli.Env{IOStreams: streams, ConnectionFlags: "--context=a"}}}
 			o.print(newPlan(test.resources, false, test.manager))
-			if got := out.String(); got != test.want {
-				t.Errorf("got\n%s\nwant\n%s", got, test.want)
+			if got, want := out.String(), inContext.Replace(test.want); got != want {
+				t.Errorf("got\n%s\nwant\n%s", got, want)
 			}
 		})
 	}

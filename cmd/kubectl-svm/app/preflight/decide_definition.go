@@ -253,8 +253,8 @@ func (fs *Findings) aboutDrop(in Change, version string) {
 			"proof: count the objects with kubectl svm verify", version)
 	case in.mayBeStored(version) && in.Denied > 0:
 		fs.add(Error, CodeVersionMayBeStored, name, "objects may be stored as %s. The newest migration could not "+
-			"rewrite %s: kubectl svm denied %s tells which, and what to do. Then migrate again: kubectl svm migrate %s "+
-			"--wait", encoding, assess.FormatObjects(in.Denied), name, name)
+			"rewrite %s: kubectl svm denied %s tells which, and what to do. Then migrate again: %s", encoding,
+			assess.FormatObjects(in.Denied), name, howToMigrate(in.Manager, name))
 	case in.mayBeStored(version):
 		fs.add(Error, CodeVersionMayBeStored, name, "objects may be stored as %s. %s", encoding,
 			adviceToMigrate(in.Manager, in.State))
@@ -264,7 +264,7 @@ func (fs *Findings) aboutDrop(in Change, version string) {
 	case stored:
 		fs.add(Error, CodeStoredVersionsNotPruned, name, "no object is stored as %s, but status.storedVersions of the "+
 			"CustomResourceDefinition still names it, so the API server refuses a definition without it. "+pruneAdvice,
-			encoding, name)
+			encoding, howToMigrate(in.Manager, name))
 	}
 }
 

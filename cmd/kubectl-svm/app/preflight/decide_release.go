@@ -184,14 +184,25 @@ func adviceToMigrate(manager assess.Manager, state *migrationv1alpha1.StorageSta
 	}
 	switch reason {
 	case migrationv1alpha1.StateReasonMigrationSuspended:
-		return fmt.Sprintf("Their migration is suspended. To continue it: kubectl svm resume %s", state.Name)
+		if !manager.ObservesOnly {
+			return fmt.Sprintf("Their migration is suspended. To continue it: kubectl svm resume %s", state.Name)
+		}
 	case migrationv1alpha1.StateReasonMigrationRunning, migrationv1alpha1.StateReasonMigrationQueued,
 		migrationv1alpha1.StateReasonAwaitingAgreement:
 		if manager.Migrates() && !assess.Paused(state) {
 			return fmt.Sprintf("The manager migrates them: kubectl svm status %s --watch", state.Name)
 		}
 	}
-	return fmt.Sprintf("Migrate them first: kubectl svm migrate %s --wait", state.Name)
+	return "Migrate them first: " + howToMigrate(manager, state.Name)
+}
+
+// howToMigrate says how a person has the objects of a resource migrated. Where the manager only observes, nobody
+// carries out a migration.
+func howToMigrate(manager assess.Manager, name string) string {
+	if manager.ObservesOnly {
+		return "let a manager run the migrator (--controllers), or migrate as yourself with kubectl svm run " + name
+	}
+	return "kubectl svm migrate " + name + " --wait"
 }
 
 // precedes reports whether a target is older than all releases that have the kind. Such a target does not list its

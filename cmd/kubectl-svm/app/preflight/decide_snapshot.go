@@ -66,7 +66,7 @@ func decideSnapshot(in Snapshot) Findings {
 		if state != nil && in.doubt(state) != "" {
 			state = nil
 		}
-		found.aboutStoredVersions(definition, state)
+		found.aboutStoredVersions(definition, state, in.Manager)
 	}
 	return found
 }
@@ -268,10 +268,12 @@ func (fs *Findings) aboutFailure(
 // pruneAdvice says how to prune storedVersions: a migration proves that every object is stored in the storage version,
 // and then the manager removes the other versions.
 const pruneAdvice = "The manager prunes status.storedVersions after a migration if it has the permission, and if its " +
-	"feature gate CRDStoredVersionsPruning is enabled. If so, run: kubectl svm migrate %s --wait"
+	"feature gate CRDStoredVersionsPruning is enabled. If so: %s"
 
 // aboutStoredVersions is about a definition whose status names more than its storage version.
-func (fs *Findings) aboutStoredVersions(d documents.Definition, state *migrationv1alpha1.StorageState) {
+func (fs *Findings) aboutStoredVersions(
+	d documents.Definition, state *migrationv1alpha1.StorageState, manager assess.Manager,
+) {
 	if state != nil {
 		fs.aboutManagedFields(d, state)
 	}
@@ -285,7 +287,7 @@ func (fs *Findings) aboutStoredVersions(d documents.Definition, state *migration
 	if migrated {
 		fs.add(Warning, CodeStoredVersionsNotPruned, name, "every object is stored as %s, but status.storedVersions of "+
 			"the CustomResourceDefinition still names %s. The API server refuses a definition without them. "+pruneAdvice,
-			current, strings.Join(old, ", "), name)
+			current, strings.Join(old, ", "), howToMigrate(manager, name))
 		return
 	}
 	fs.add(Warning, CodeStoredVersionsNotPruned, name, "status.storedVersions of the CustomResourceDefinition names "+

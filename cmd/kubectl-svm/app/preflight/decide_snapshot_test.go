@@ -65,9 +65,12 @@ func TestWhoMigrates(t *testing.T) {
 		{running, "NotSelectedForMigration", false},
 		{running, "MigrationFailed", false},
 		{assess.Manager{Running: true, ObservesOnly: true}, "MigrationQueued", false},
+		{assess.Manager{Running: true, ObservesOnly: true}, "MigrationSuspended", false},
 	} {
 		want := "Migrate them first: kubectl svm migrate widgets.example.com --wait"
-		if test.itself {
+		if test.manager.ObservesOnly {
+			want = "or migrate as yourself with kubectl svm run widgets.example.com"
+		} else if test.itself {
 			want = "The manager migrates them: kubectl svm status widgets.example.com --watch"
 		}
 		in := Snapshot{
@@ -80,7 +83,7 @@ func TestWhoMigrates(t *testing.T) {
 		if len(found) != 1 || !strings.HasSuffix(found[0].Message, want) {
 			t.Errorf("%s: got %+v, want %q", test.reason, found, want)
 		}
-		if got := adviceOn(in, &in.States[0], "old"); got != want {
+		if got := adviceOn(in, &in.States[0], "old"); !strings.HasSuffix(got, want) {
 			t.Errorf("%s: got the advice %q, want %q", test.reason, got, want)
 		}
 	}

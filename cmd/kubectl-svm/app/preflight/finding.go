@@ -141,7 +141,7 @@ func (o *Options) print(findings Findings) error {
 		if findings == nil {
 			findings = Findings{}
 		}
-		o.Output.PrintData(o.Env, map[string]Findings{"findings": findings})
+		o.Output.PrintAnswer(o.Env, map[string]Findings{"findings": findings})
 	} else {
 		for _, f := range findings {
 			colour := cli.Plain

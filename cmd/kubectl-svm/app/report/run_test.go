@@ -55,7 +55,7 @@ func TestWithoutPermissions(t *testing.T) {
 		Config: config, Kube: kube, Discovery: kube.DiscoveryClient, Dynamic: dynamic.NewForConfigOrDie(config),
 		Migration: migrationclient.NewForConfigOrDie(config),
 	}
-	if err := o.Run(t.Context()); cli.ExitCode(err, &out) != cli.ExitError || !strings.Contains(out.String(), "v1.37.1") {
+	if err := o.Run(t.Context()); cli.ExitCode(err, o.Env) != cli.ExitError || !strings.Contains(out.String(), "v1.37.1") {
 		t.Errorf("got the error %v and\n%s", err, out.String())
 	}
 }

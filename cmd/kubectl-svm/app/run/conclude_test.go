@@ -17,7 +17,6 @@ limitations under the License.
 package run
 
 import (
-	"io"
 	"strings"
 	"testing"
 
@@ -72,7 +71,7 @@ func TestConclude(t *testing.T) {
 			o := &Options{}
 			streams, _, out, _ := genericiooptions.NewTestIOStreams()
 			o.Env = &cli.Env{IOStreams: streams}
-			if got := cli.ExitCode(o.conclude(t.Context(), ended), io.Discard); got != test.want {
+			if got := cli.ExitCode(o.conclude(t.Context(), ended), o.Env); got != test.want {
 				t.Errorf("the exit code is %d, want %d", got, test.want)
 			}
 			if strings.Contains(out.String(), "status.deniedObjects") {

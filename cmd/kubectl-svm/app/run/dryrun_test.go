@@ -148,14 +148,15 @@ func (s *fakeServer) run(t *testing.T, args ...string) (code int, out, errOut st
 	config := &rest.Config{Host: server.URL}
 	kube := kubernetes.NewForConfigOrDie(config)
 	streams, _, stdout, stderr := genericiooptions.NewTestIOStreams()
-	cmd := NewCommand(&cli.Env{IOStreams: streams, Clock: clock.RealClock{}, Connect: func() (*cli.Clients, error) {
+	env := &cli.Env{IOStreams: streams, Clock: clock.RealClock{}, Connect: func() (*cli.Clients, error) {
 		return &cli.Clients{
 			Config: config, Kube: kube, Discovery: kube.DiscoveryClient, Dynamic: dynamic.NewForConfigOrDie(config),
 		}, nil
-	}})
+	}}
+	cmd := NewCommand(env)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetArgs(args)
-	code = cli.ExitCode(cmd.ExecuteContext(t.Context()), stderr)
+	code = cli.ExitCode(cmd.ExecuteContext(t.Context()), env)
 	return code, stdout.String(), stderr.String()
 }
 

@@ -46,7 +46,7 @@ func (o *Options) print(report *Report) {
 	}
 	switch shown := o.shown(report); {
 	case o.Output.Structured():
-		o.Output.PrintData(o.Env, report)
+		o.Output.PrintAnswer(o.Env, report)
 		return
 	case o.Output.Format == cli.Name:
 		for _, r := range shown {
@@ -161,7 +161,7 @@ func (o *Options) explain(report *Report) {
 	}
 	for i, paragraph := range o.paragraphs(report) {
 		if i == mostExplained {
-			fmt.Fprintln(o.Out, "For the others: kubectl svm status RESOURCE")
+			fmt.Fprintln(o.Out, o.Paint(cli.Plain, "For the others: kubectl svm status RESOURCE"))
 			break
 		}
 		first, names := paragraph[0], paragraph[0].Name
@@ -173,13 +173,14 @@ func (o *Options) explain(report *Report) {
 			if len(command) > longestCommand {
 				command = "kubectl svm plan"
 			}
-			fmt.Fprintln(o.Out, "  "+command)
+			fmt.Fprintln(o.Out, o.Paint(cli.Plain, "  "+command))
 		}
 		fmt.Fprintln(o.Out)
 	}
 	for i := range report.Resources {
 		if r := &report.Resources[i]; r.Remark != "" {
-			fmt.Fprintf(o.Out, "%s: %s\n  kubectl svm history %s -o wide\n\n", r.Name, o.Paint(cli.Plain, r.Remark), r.Name)
+			fmt.Fprintf(o.Out, "%s: %s\n\n", r.Name,
+				o.Paint(cli.Plain, r.Remark+"\n  kubectl svm history "+r.Name+" -o wide"))
 		}
 	}
 }

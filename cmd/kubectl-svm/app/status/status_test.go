@@ -89,7 +89,11 @@ func migration(t *testing.T, name, resource, status string) migrationv1alpha1.St
 func screen(t *testing.T, cluster *cli.Cluster, manager assess.Manager, o *Options) string {
 	t.Helper()
 	streams, _, out, _ := genericiooptions.NewTestIOStreams()
-	o.Env = &cli.Env{IOStreams: streams, Clock: clocktesting.NewFakeClock(now), Colour: o.Env != nil && o.Colour}
+	env := &cli.Env{}
+	if o.Env != nil {
+		*env = *o.Env
+	}
+	env.IOStreams, env.Clock, o.Env = streams, clocktesting.NewFakeClock(now), env
 	var resources []schema.GroupResource
 	for i := range cluster.States {
 		resources = append(resources, cluster.States[i].GroupResource())
@@ -145,6 +149,11 @@ Not safe to upgrade or to remove versions: objects of 6 of 7 resources may be st
 `
 	if got := screen(t, cluster, leads, &Options{}); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	o := &Options{NamedOptions: cli.NamedOptions{Env: &cli.Env{ConnectionFlags: "--context=a"}}}
+	inContext := strings.ReplaceAll(want, "kubectl svm ", "kubectl svm --context=a ")
+	if got := screen(t, cluster, leads, o); got != inContext {
+		t.Errorf("got\n%s\nwant\n%s", got, inContext)
 	}
 }
 

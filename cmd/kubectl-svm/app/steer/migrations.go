@@ -80,7 +80,7 @@ func (o *options) suspend(ctx context.Context, cluster *cli.Cluster) error {
 		}
 		errs = append(errs, err) // Whoever names several wants the others to be stopped.
 		for _, migration := range changed {
-			fmt.Fprintf(o.ErrOut, "To continue it: kubectl svm resume %s\n", migration)
+			o.Notef("To continue it: kubectl svm resume %s", migration)
 		}
 	}
 	return errors.Join(errs...)
@@ -98,7 +98,7 @@ func (o *options) resume(ctx context.Context, cluster *cli.Cluster) error {
 		changed, failed := o.setSuspend(ctx, cluster, name, false)
 		errs = append(errs, err, failed) // Whoever names several wants the others to be resumed.
 		if err == nil && failed == nil && !unpaused && len(changed) == 0 {
-			fmt.Fprintf(o.ErrOut, "%s: nothing is paused or suspended.\n", name)
+			o.Notef("%s: nothing is paused or suspended.", name)
 		}
 	}
 	return errors.Join(errs...)

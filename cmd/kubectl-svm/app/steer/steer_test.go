@@ -271,10 +271,13 @@ func TestWhatIsLeftToDo(t *testing.T) {
 			streams, _, _, errOut := genericiooptions.NewTestIOStreams()
 			o := &options{}
 			o.Env, o.Names = &cli.Env{IOStreams: streams, Clock: clock.RealClock{}}, []string{"secrets"}
+			o.ConnectionFlags = "--context=a"
 			o.Clients = &cli.Clients{Migration: fake.NewClientset(&state).MigrationV1alpha1()}
-			if err := test.verb(o, t.Context(), cluster); err != nil || !strings.Contains(errOut.String(), test.want) ||
-				test.want == "" && errOut.Len() > 0 {
-				t.Errorf("got the error %v and %q, want %q", err, errOut, test.want)
+			want := strings.NewReplacer("kubectl svm ", "kubectl svm --context=a ", "kubectl ", "kubectl --context=a ").
+				Replace(test.want)
+			if err := test.verb(o, t.Context(), cluster); err != nil || !strings.Contains(errOut.String(), want) ||
+				want == "" && errOut.Len() > 0 {
+				t.Errorf("got the error %v and %q, want %q", err, errOut, want)
 			}
 		})
 	}

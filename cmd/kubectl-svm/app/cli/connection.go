@@ -1,0 +1,79 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cli
+
+import (
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/cli-runtime/pkg/printers"
+)
+
+// connecting are the flags of kubectl that select the cluster and the user. A token or a password is none of them: it
+// would be left in logs.
+var connecting = sets.New("kubeconfig", "context", "cluster", "user", "server", "tls-server-name",
+	"insecure-skip-tls-verify", "certificate-authority", "client-certificate", "client-key", "as", "as-uid", "as-group",
+	"as-user-extra")
+
+// connectionFlags returns those that are set on the command line.
+func connectionFlags(cmd *cobra.Command) string {
+	var words []string
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if !connecting.Has(f.Name) {
+			return
+		}
+		values := []string{f.Value.String()}
+		if list, is := f.Value.(pflag.SliceValue); is {
+			values = list.GetSlice()
+		}
+		for _, value := range values {
+			words = append(words, "--"+f.Name+"="+quote(value))
+		}
+	})
+	return strings.Join(words, " ")
+}
+
+// plainWord is what a shell takes as it is.
+var plainWord = regexp.MustCompile(`^[\w@%+=:,./-]+$`)
+
+// quote returns a word as a shell takes it.
+func quote(word string) string {
+	if plainWord.MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// command is the begin of a command that a text names. kubectl takes no flags before the name of a plugin.
+var command = regexp.MustCompile(`\bkubectl( svm)? `)
+
+// addFlags adds flags to the commands that a text names.
+func addFlags(text, flags string) string {
+	return command.ReplaceAllStringFunc(text, func(begin string) string { return begin + flags + " " })
+}
+
+// legible returns a text for a person. Its commands act on the cluster that this one asks, also if the person copies
+// them. It is escaped for terminals, because it may quote others, for example a webhook.
+func (e *Env) legible(text string) string {
+	if e.ConnectionFlags != "" {
+		text = addFlags(text, e.ConnectionFlags)
+	}
+	return printers.EscapeTerminal(text)
+}

@@ -1,0 +1,79 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+)
+
+// saying is a verb that says one thing in every way.
+type saying struct {
+	Output
+	env  *Env
+	said string
+}
+
+func (s *saying) Complete([]string) error { return nil }
+
+func (s *saying) Run(context.Context) error {
+	s.env.Notef("%s", s.said)
+	_, _ = s.env.Out.Write([]byte(s.env.Paint(Plain, s.said) + "\n"))
+	s.PrintAnswer(s.env, []string{s.said})
+	s.PrintData(s.env, []string{s.said})
+	return errors.New(s.said)
+}
+
+// TestConnectionFlags wants each command that is printed to act on the cluster, and as the person, of the command line.
+func TestConnectionFlags(t *testing.T) {
+	for _, test := range []struct {
+		args              []string
+		said, text, value string
+	}{
+		{nil, "kubectl svm plan", "kubectl svm plan", "kubectl svm plan"},
+		{[]string{"--token=secret", "--request-timeout=1s"}, "kubectl svm plan", "kubectl svm plan", "kubectl svm plan"},
+		{[]string{"--context", "a"}, "kubectl svm rbac | kubectl apply -f -",
+			"kubectl svm --context=a rbac | kubectl --context=a apply -f -",
+			"kubectl svm --context=a rbac | kubectl --context=a apply -f -"},
+		{[]string{"--context=it's \"a\"", "--as=bob", "--as-group=b", "--as-group=c d", "--kubeconfig=/tmp/k"},
+			"do: kubectl get svm a --watch. See docs/kubectl-svm.md",
+			`do: kubectl --as=bob --as-group=b --as-group='c d' --context='it'\''s "a"' --kubeconfig=/tmp/k get svm a ` +
+				"--watch. See docs/kubectl-svm.md",
+			`do: kubectl --as=bob --as-group=b --as-group='c d' --context='it'\\''s \"a\"' --kubeconfig=/tmp/k get svm a ` +
+				"--watch. See docs/kubectl-svm.md"},
+	} {
+		streams, _, out, errOut := genericiooptions.NewTestIOStreams()
+		env := &Env{IOStreams: streams}
+		cmd := Command(env, &saying{Output: Output{Format: JSON, formats: []string{JSON}}, env: env, said: test.said},
+			&cobra.Command{Use: "say", SilenceErrors: true, SilenceUsage: true})
+		genericclioptions.NewConfigFlags(true).AddFlags(cmd.Flags())
+		cmd.SetArgs(test.args)
+		ExitCode(cmd.ExecuteContext(t.Context()), env)
+		if want := test.text + "\nerror: " + test.text + "\n"; errOut.String() != want {
+			t.Errorf("%v: got\n%s\nwant\n%s", test.args, errOut, want)
+		}
+		want := test.text + "\n[\n  \"" + test.value + "\"\n]\n[\n  \"" + test.said + "\"\n]\n"
+		if out.String() != want {
+			t.Errorf("%v: got\n%s\nwant\n%s", test.args, out, want)
+		}
+	}
+}
