@@ -40,7 +40,7 @@ The kubectl plugin of svm-controller-manager. Put ` + "`kubectl-svm`" + ` and ` 
 | --- | --- |
 | 0 | safe, or done |
 | 1 | error; nothing is said about the cluster |
-| 2 | not safe, objects are denied, or a migration failed |
+| 2 | not safe, or not known; objects are denied, or a migration failed |
 | 3 | timeout |
 
 Tables go to the standard output, progress and hints to the standard error. There is colour on a terminal only, and not

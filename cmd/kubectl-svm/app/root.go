@@ -46,7 +46,7 @@ const longDescription = `See and steer what svm-controller-manager does: in whic
 stored, whether it is safe to upgrade or to remove a version, what is migrated, and what stands in
 the way.
 
-Exit codes: 0 safe or done, 1 error, 2 not safe or objects denied, 3 timeout.`
+Exit codes: 0 safe or done, 1 error, 2 not safe, not known, or objects denied, 3 timeout.`
 
 // NewCommand returns the command with all its verbs.
 func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {

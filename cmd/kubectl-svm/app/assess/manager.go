@@ -48,6 +48,8 @@ const (
 type Manager struct {
 	// Running is whether one seems to run. It is false if that is not known.
 	Running bool `json:"running"`
+	// Unknown is whether it is not known whether one runs.
+	Unknown bool `json:"unknown"`
 	// ObservesOnly is whether the leader runs no migrator, so that no migration begins.
 	ObservesOnly bool `json:"observesOnly,omitempty"`
 	// Established is whether one has led for so long that it should have written the StorageStates of built-in resources.
@@ -180,6 +182,6 @@ const SetClocks = "set the clocks of this machine and of the managers, for examp
 
 // unknown is the answer if it is not known whether a manager runs.
 func unknown(help, format string, args ...any) Manager {
-	return Manager{Help: help, Message: fmt.Sprintf("It is not known whether a manager runs: "+format+": %s.",
-		append(args, help)...)}
+	return Manager{Unknown: true, Help: help, Message: fmt.Sprintf(
+		"It is not known whether a manager runs: "+format+": %s.", append(args, help)...)}
 }

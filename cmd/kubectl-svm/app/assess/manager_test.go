@@ -97,8 +97,9 @@ func TestManagerOf(t *testing.T) {
 			if got.Running != test.running || !strings.Contains(got.Message, test.message) {
 				t.Errorf("got %+v, want %t and %q", got, test.running, test.message)
 			}
-			if help := strings.Contains(got.Message, "It is not known"); help != (got.Help != "") {
-				t.Errorf("got %+v, and that is wrong about the help", got)
+			if unknown := strings.Contains(got.Message, "It is not known"); unknown != got.Unknown ||
+				unknown != (got.Help != "") {
+				t.Errorf("got %+v, and that is wrong about what is known, or the help", got)
 			}
 			if got.ObservesOnly != (test.lease == observer) {
 				t.Errorf("got %+v, and that is wrong about the migrator", got)

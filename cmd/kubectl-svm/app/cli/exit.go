@@ -33,7 +33,7 @@ const (
 	ExitDone = 0
 	// ExitError: the command failed, and says nothing about the cluster.
 	ExitError = 1
-	// ExitNotSafe: the command worked, and the answer is no: not safe, or some objects are denied.
+	// ExitNotSafe: the command worked, and the answer is not yes: not safe, not known, or some objects are denied.
 	ExitNotSafe = 2
 	// ExitTimeout: --timeout passed before what the command waits for.
 	ExitTimeout = 3

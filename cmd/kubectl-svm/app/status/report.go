@@ -19,6 +19,7 @@ package status
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -36,16 +37,28 @@ type Report struct {
 	// Safe is whether the removal of old versions is safe, as far as stored objects matter. It is about an upgrade too if
 	// NextRelease says "yes".
 	Safe bool `json:"safe"`
+	// Answer says the same, and tells what is not safe from what is not known.
+	Answer Answer `json:"answer"`
 	// Summary says it in a sentence, and why not.
 	Summary   string            `json:"summary"`
 	Manager   assess.Manager    `json:"manager"`
 	Resources []assess.Resource `json:"resources"`
-	// Unknown says that the API server could not list all its resources, and which, or nothing.
+	// Unknown says what could not be read of what is served and defined, or nothing.
 	Unknown string `json:"unknown,omitempty"`
 	// NextRelease is missing if something else is not safe, if the version of the API server is not one of Kubernetes, and
 	// if the person asked about some resources only and it can read these.
 	NextRelease *NextRelease `json:"nextRelease,omitempty"`
 }
+
+// Answer is whether something is safe.
+type Answer string
+
+// The answers. What is not known may be safe.
+const (
+	Safe     Answer = "safe"
+	NotSafe  Answer = "notSafe"
+	NotKnown Answer = "notKnown"
+)
 
 // NextRelease is the minor release after that of the API server.
 type NextRelease struct {
@@ -65,8 +78,8 @@ func newReport(
 	cluster *cli.Cluster, resources []assess.Resource, manager assess.Manager, unlisted error,
 ) *Report {
 	r := &Report{Manager: manager, Resources: resources}
-	if unlisted != nil {
-		r.Unknown = unlisted.Error()
+	if unread := errors.Join(unlisted, cluster.DefinitionsUnread); unread != nil {
+		r.Unknown = unread.Error()
 	}
 	if manager.ObservesOnly {
 		r.withoutMigrator()
@@ -88,21 +101,19 @@ func newReport(
 	}
 	switch {
 	case unsafe > unconfirmed:
-		r.Summary = notSafe(resources, unsafe, counts, manager, help)
+		r.answer(NotSafe, notSafe(resources, unsafe, counts, manager, help))
 	case !manager.Running:
-		r.Summary = fmt.Sprintf("Not known to be safe: when a manager last looked, every object of %s was stored in the "+
-			"version that the servers write. To find out, %s", all, help)
+		r.answer(NotKnown, fmt.Sprintf("Not known to be safe: when a manager last looked, every object of %s was stored "+
+			"in the version that the servers write. To find out, %s", all, help))
 	case unconfirmed > 0:
-		r.Summary = fmt.Sprintf("Not known to be safe: %d of %d StorageStates were not confirmed within the last hour, "+
-			"or since their CustomResourceDefinition changed. Check that the manager runs the trigger (--controllers), and "+
-			"read its log.", unconfirmed, len(resources))
-	case r.Unknown != "":
-		r.Summary = "Not known to be safe: " + r.Unknown
-	case cluster.DefinitionsUnread != nil && !apierrors.IsForbidden(cluster.DefinitionsUnread):
-		r.Summary = "Not known to be safe: " + cluster.DefinitionsUnread.Error()
+		r.answer(NotKnown, fmt.Sprintf("Not known to be safe: %d of %d StorageStates were not confirmed within the last "+
+			"hour, or since their CustomResourceDefinition changed. Check that the manager runs the trigger "+
+			"(--controllers), and read its log.", unconfirmed, len(resources)))
+	case unlisted != nil || cluster.DefinitionsUnread != nil && !apierrors.IsForbidden(cluster.DefinitionsUnread):
+		r.answer(NotKnown, "Not known to be safe: "+r.Unknown)
 	default:
-		r.Safe = true
-		r.Summary = fmt.Sprintf(safeToUpgrade+": every object of %s is stored in the version that the servers write.", all)
+		r.answer(Safe, fmt.Sprintf(safeToUpgrade+": every object of %s is stored in the version that the servers write.",
+			all))
 		if err := cluster.DefinitionsUnread; err != nil {
 			r.Summary += " A change of a CustomResourceDefinition within the last minutes may not be known yet: " + err.Error()
 		}
@@ -112,6 +123,10 @@ func newReport(
 			n)
 	}
 	return r
+}
+
+func (r *Report) answer(answer Answer, summary string) {
+	r.Safe, r.Answer, r.Summary = answer == Safe, answer, summary
 }
 
 const safeToUpgrade, safeToRemove = "Safe to upgrade and to remove old versions", "Safe to remove old versions"
@@ -126,7 +141,7 @@ func saysNothingOfUpgrades(summary string) string {
 func (r *Report) askNextRelease(ctx context.Context, client discovery.DiscoveryInterfaceWithContext) {
 	server, err := client.ServerVersionWithContext(ctx)
 	if err != nil {
-		r.Safe, r.Summary = false, "Not known to be safe: asking the API server for its version: "+err.Error()
+		r.answer(NotKnown, "Not known to be safe: asking the API server for its version: "+err.Error())
 		return
 	}
 	release, err := releases.ParseMinor(server.GitVersion)
@@ -139,7 +154,8 @@ func (r *Report) askNextRelease(ctx context.Context, client discovery.DiscoveryI
 		name := r.Resources[i].Name
 		found, known := preflight.Unreadable(r.Resources[i].State, release+1)
 		if len(found) > 0 {
-			r.Safe, next.Reads, next.Resource = false, releases.No, name
+			r.answer(NotSafe, r.Summary)
+			next.Reads, next.Resource = releases.No, name
 			why = fmt.Sprintf(" Not safe to upgrade to Kubernetes %s (%s): %s. All findings: "+
 				"kubectl svm preflight --kubernetes-version=%s", next.Version, name, found[0].Message, next.Version)
 			break

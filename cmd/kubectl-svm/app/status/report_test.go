@@ -49,12 +49,15 @@ func TestSafeWithoutAManager(t *testing.T) {
 	}}
 	for next, manager := range map[string]assess.Manager{
 		startManager:            {Message: "No manager seems to run."},
-		"run the command again": {Message: "It is not known.", Help: "run the command again"},
+		"run the command again": {Message: "It is not known.", Help: "run the command again", Unknown: true},
 	} {
 		var report Report
 		o := &Options{NamedOptions: cli.NamedOptions{Output: cli.Output{Format: cli.JSON}}}
 		if err := json.Unmarshal([]byte(screen(t, cluster, manager, o)), &report); err != nil {
 			t.Fatal(err)
+		}
+		if report.Answer != NotKnown || report.Manager.Unknown != manager.Unknown {
+			t.Errorf("the answer is %+v", report)
 		}
 		if one := report.Resources[0]; one.Safe || one.Attention != assess.Act || one.Next != next {
 			t.Errorf("the resource is %+v", one)
@@ -108,14 +111,14 @@ func TestNoMigrationIsOfferedWithoutAMigrator(t *testing.T) {
 
 func TestWhatMakesTheAnswerUnknown(t *testing.T) {
 	safe := []assess.Resource{{Name: "a", Safe: true, Attention: assess.None}}
-	if r := newReport(&cli.Cluster{}, safe, leads, errors.New("metrics.k8s.io is away")); r.Safe ||
+	if r := newReport(&cli.Cluster{}, safe, leads, errors.New("metrics.k8s.io is away")); r.Answer != NotKnown ||
 		!strings.Contains(r.Summary, "metrics.k8s.io is away") {
 		t.Errorf("a group is unknown, and the answer is %+v", r)
 	}
 	cluster := &cli.Cluster{Catalog: &cli.Catalog{}}
 	unobserved := assess.Resources(cluster, []schema.GroupResource{{Resource: "secrets"}}, leads, now)
 	r := newReport(cluster, unobserved, leads, nil)
-	if r.Safe || r.Resources[0].Reason != assess.ReasonNotObserved {
+	if r.Answer != NotSafe || r.Resources[0].Reason != assess.ReasonNotObserved {
 		t.Errorf("nobody has looked at secrets, and the answer is %+v", r)
 	}
 }
@@ -175,8 +178,9 @@ func TestNextRelease(t *testing.T) {
 			want := strings.ReplaceAll(test.want, "SOME", fmt.Sprintf(every, of))
 			r := reportOf(t, test.server, test.in, test.named)
 			safe := test.server != "" && (test.next == nil || test.next.Reads != "no")
-			if r.Safe != safe || !strings.HasPrefix(r.Summary, want) {
-				t.Errorf("safe is %t, and the answer is %s\nwant %t and %s", r.Safe, r.Summary, safe, want)
+			if r.Safe != safe || (r.Answer == Safe) != safe || (r.Answer == NotKnown) != (test.server == "") ||
+				!strings.HasPrefix(r.Summary, want) {
+				t.Errorf("the answer is %s: %s\nwant safe: %t, and %s", r.Answer, r.Summary, safe, want)
 			}
 			if diff := cmp.Diff(test.next, r.NextRelease); diff != "" {
 				t.Errorf("the next release (-want +got):\n%s", diff)

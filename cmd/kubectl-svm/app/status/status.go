@@ -43,12 +43,14 @@ example one for a new encryption key. The command prints that too.
 
 It is not safe to upgrade if the next minor release of Kubernetes cannot read what the API servers write of a built-in
 resource. If the plugin does not know that release, it says so, and the exit code is 0 all the same: programs look at
-nextRelease of -o json. For other releases run "kubectl svm preflight --kubernetes-version".
+nextRelease of -o json. There the field "answer" is safe, notSafe, or notKnown. For other releases run "kubectl svm
+preflight --kubernetes-version".
 
 With --watch the command also ends, with code 0, when nothing is left of the resources that you named, because their
 CustomResourceDefinitions were deleted, and their objects with them.
 
-Exit codes: 0 safe, as far as the plugin knows the next release, 1 error, 2 not safe, 3 timeout of --watch.`
+Exit codes: 0 safe, as far as the plugin knows the next release, 1 error, 2 not safe, or not known, 3 timeout of
+--watch.`
 	example = `  # Is it safe to upgrade, and why not?
   kubectl svm status
 

@@ -290,6 +290,9 @@ func TestDefinitionsThatMayNotBeRead(t *testing.T) {
 	if !strings.Contains(got, "\nSafe") || !strings.Contains(got, "you may not") {
 		t.Errorf("got\n%s", got)
 	}
+	if report := newReport(cluster, nil, leads, nil); report.Answer != Safe || report.Unknown == "" {
+		t.Errorf("the answer is %+v", report)
+	}
 	cluster.DefinitionsUnread = errors.New("it does not answer")
 	got = screen(t, cluster, leads, &Options{})
 	if !strings.Contains(got, "\nNot known to be safe: it does not answer") {

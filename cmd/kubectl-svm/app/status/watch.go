@@ -154,7 +154,7 @@ func (o *Options) confirm(ctx context.Context, cluster *cli.Cluster, seen *sight
 	o.Clients.ReadDefinitions(ctx, cluster)
 	report := o.report(ctx, cluster, resources)
 	if unread != nil {
-		report.Safe, report.Summary = false, "Not known to be safe: "+unread.Error()
+		report.answer(NotKnown, "Not known to be safe: "+unread.Error())
 	}
 	return report, nil
 }
