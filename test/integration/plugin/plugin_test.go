@@ -270,9 +270,14 @@ func testDenied(t *testing.T, c *cluster) {
 		"  kubectl svm denied widgets.example.com\n")
 	c.svm(t, "denied").must(t, 2, "default", "widget-7", "ValidatingAdmissionPolicy payroll-is-frozen",
 		"frozen until the audit is over", "What to do:", "  kubectl svm retry widgets.example.com\n")
+	server := fmt.Sprintf(`"server": %q`, c.AdminConfig.Host)
+	c.svm(t, "denied", "-o", "json").must(t, 2, server, `"items": [`, `"remedy": "`)
+	c.svm(t, "status", "-o", "json").must(t, 2, server, `"answer": "notSafe"`, `"unknown": false`)
+	c.svm(t, "plan", "-o", "json").must(t, 0, server)
+	c.svm(t, "preflight", "-o", "json").must(t, 2, server)
 	c.svm(t, "retry", "widgets").must(t, 0, "storagestate.migration.k8s.io/widgets.example.com retried")
 	c.awaitFailures(t, 2)
-	c.svm(t, "migrate", "widgets", "--wait", patiently).must(t, 2).
+	c.svm(t, "migrate", "widgets", "--wait", patiently, "-o", "json").must(t, 2, `"reason": "ObjectsDenied"`).
 		tell(t, "Failed ObjectsDenied", "To see the objects: kubectl svm denied widgets.example.com-")
 	c.kubectl(t, administrator, "", "delete", "validatingadmissionpolicybinding", "payroll-is-frozen").must(t, 0)
 	framework.Eventually(t, soon, func(context.Context) error {

@@ -108,6 +108,14 @@ type NamedOptions struct {
 	AllowIncomplete bool
 }
 
+// Server is the address of the API server, so that answers about many clusters can be told apart.
+func (o *NamedOptions) Server() string {
+	if o.Clients == nil || o.Clients.Config == nil {
+		return ""
+	}
+	return o.Clients.Config.Host
+}
+
 // Selected returns the resources that a person named. No name means all.
 func (o *NamedOptions) Selected(cluster *Cluster) ([]schema.GroupResource, error) {
 	names := o.Names

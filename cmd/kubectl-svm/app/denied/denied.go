@@ -52,7 +52,14 @@ type Options struct {
 	cli.NamedOptions
 }
 
-// Denied is what -o json prints for one migration.
+// Answer is what -o json prints.
+type Answer struct {
+	// Server is the address of the API server that was asked.
+	Server string   `json:"server,omitempty"`
+	Items  []Denied `json:"items"`
+}
+
+// Denied is about one migration.
 type Denied struct {
 	Migration string `json:"migration"`
 	Resource  string `json:"resource"`
@@ -106,7 +113,7 @@ func (o *Options) Run(ctx context.Context) error {
 		all = append(all, denied)
 	}
 	if o.Output.Structured() {
-		o.Output.PrintAnswer(o.Env, all)
+		o.Output.PrintAnswer(o.Env, Answer{Server: o.Server(), Items: all})
 	} else {
 		o.print(all)
 	}

@@ -44,6 +44,8 @@ If you ask for all resources or for a group, and the API server cannot list all 
 aggregated API server does not answer, the command creates nothing. --allow-incomplete leaves these resources out.
 With --builtin alone this does not matter.
 
+With --wait, -o json prints the migrations when they have ended, or when the command stops waiting.
+
 Exit codes: 0 created (with --wait: all succeeded), 1 error, 2 a migration failed, 3 timeout of --wait.`
 	example = `  # Migrate two resources
   kubectl svm migrate widgets.example.com secrets
@@ -167,12 +169,13 @@ func (o *Options) migrate(ctx context.Context, cluster *cli.Cluster, resources [
 		o.Notef("Warning: %v", failed)
 		failed = fmt.Errorf("%d of %d migrations were not created", len(resources)-len(created), len(resources))
 	}
+	if o.Wait {
+		err = o.wait(ctx, cluster, created) // It puts into the list what it has seen last.
+	}
 	if o.Output.Structured() {
 		o.Output.PrintData(o.Env, cli.ListOf(created))
 	}
-	if o.Wait {
-		err = o.wait(ctx, cluster, created)
-	} else if o.DryRun == "" {
+	if !o.Wait && o.DryRun == "" {
 		o.Notef("To follow them: kubectl svm history. To wait for the end, use --wait")
 	}
 	return cmp.Or(failed, err)

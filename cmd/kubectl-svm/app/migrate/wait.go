@@ -50,7 +50,7 @@ func newWaiting(o *Options) *waiting {
 	}
 }
 
-// wait waits until the migrations have ended.
+// wait waits until the migrations have ended. It replaces each by what it has seen last of it.
 func (o *Options) wait(
 	ctx context.Context, cluster *cli.Cluster, created []migrationv1alpha1.StorageVersionMigration,
 ) error {
@@ -111,6 +111,7 @@ func (w *waiting) look(
 		if m.Finished() {
 			w.ended[m.Name] = m
 		}
+		created[i] = *m
 		progress := w.report(m)
 		if progress != "" {
 			running = append(running, m.Name+" "+progress)

@@ -79,7 +79,7 @@ func TestOneCannotBeCreated(t *testing.T) {
 	client.PrependReactor("create", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		m := action.(clienttesting.CreateAction).GetObject().(*migrationv1alpha1.StorageVersionMigration)
 		if m.GroupResource().Resource == "gadgets" {
-			return true, a.DeepCopy(), nil
+			return true, new(migration("a", "1", "")), nil // It has not ended yet.
 		}
 		return true, nil, errors.New("refused")
 	})
@@ -98,7 +98,8 @@ func TestOneCannotBeCreated(t *testing.T) {
 		t.Errorf("got the error %v and the notes %q", err, errOut)
 	}
 	var list migrationv1alpha1.StorageVersionMigrationList
-	if err := json.Unmarshal(out.Bytes(), &list); err != nil || len(list.Items) != 1 || list.Items[0].Name != "a" {
+	if err := json.Unmarshal(out.Bytes(), &list); err != nil || len(list.Items) != 1 || list.Items[0].Name != "a" ||
+		!list.Items[0].IsConditionTrue(migrationv1alpha1.MigrationSucceeded) {
 		t.Errorf("got the error %v and printed %s", err, out)
 	}
 	if !strings.Contains(errOut.String(), "a: Succeeded") {

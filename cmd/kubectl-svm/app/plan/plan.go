@@ -54,7 +54,9 @@ type Options struct {
 
 // Plan is what -o json prints.
 type Plan struct {
-	Steps []Step `json:"steps"`
+	// Server is the address of the API server that was asked.
+	Server string `json:"server,omitempty"`
+	Steps  []Step `json:"steps"`
 	// Commands are for what the trigger does not do by itself.
 	Commands []string `json:"commands"`
 	// Manager is whether a manager runs that carries out the plan.
@@ -121,6 +123,7 @@ func (o *Options) Run(ctx context.Context) error {
 		return err // Something may have been left out.
 	}
 	if o.Output.Structured() {
+		plan.Server = o.Server()
 		o.Output.PrintAnswer(o.Env, plan)
 	} else {
 		o.print(plan)

@@ -107,6 +107,13 @@ func (f Finding) String() string {
 // Findings are the answer of the command.
 type Findings []Finding
 
+// Answer is what -o json prints.
+type Answer struct {
+	// Server is the address of the API server that was asked.
+	Server   string   `json:"server,omitempty"`
+	Findings Findings `json:"findings"`
+}
+
 func (fs *Findings) add(level Level, code Code, resource, format string, args ...any) {
 	*fs = append(*fs, Finding{Level: level, Code: code, Resource: resource, Message: fmt.Sprintf(format, args...)})
 }
@@ -141,7 +148,7 @@ func (o *Options) print(findings Findings) error {
 		if findings == nil {
 			findings = Findings{}
 		}
-		o.Output.PrintAnswer(o.Env, map[string]Findings{"findings": findings})
+		o.Output.PrintAnswer(o.Env, Answer{Server: o.Server(), Findings: findings})
 	} else {
 		for _, f := range findings {
 			colour := cli.Plain

@@ -46,6 +46,7 @@ func (o *Options) print(report *Report) {
 	}
 	switch shown := o.shown(report); {
 	case o.Output.Structured():
+		report.Server = o.Server()
 		o.Output.PrintAnswer(o.Env, report)
 		return
 	case o.Output.Format == cli.Name:

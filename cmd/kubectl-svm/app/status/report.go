@@ -34,6 +34,8 @@ import (
 
 // Report is what -o json prints.
 type Report struct {
+	// Server is the address of the API server that was asked.
+	Server string `json:"server,omitempty"`
 	// Safe is whether the removal of old versions is safe, as far as stored objects matter. It is about an upgrade too if
 	// NextRelease says "yes".
 	Safe bool `json:"safe"`

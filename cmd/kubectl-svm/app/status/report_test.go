@@ -30,6 +30,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	discoveryfake "k8s.io/client-go/discovery/fake"
 	kubefake "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -53,10 +54,11 @@ func TestSafeWithoutAManager(t *testing.T) {
 	} {
 		var report Report
 		o := &Options{NamedOptions: cli.NamedOptions{Output: cli.Output{Format: cli.JSON}}}
+		o.Clients = &cli.Clients{Config: &rest.Config{Host: "https://10.0.0.7"}}
 		if err := json.Unmarshal([]byte(screen(t, cluster, manager, o)), &report); err != nil {
 			t.Fatal(err)
 		}
-		if report.Answer != NotKnown || report.Manager.Unknown != manager.Unknown {
+		if report.Server != "https://10.0.0.7" || report.Answer != NotKnown || report.Manager.Unknown != manager.Unknown {
 			t.Errorf("the answer is %+v", report)
 		}
 		if one := report.Resources[0]; one.Safe || one.Attention != assess.Act || one.Next != next {

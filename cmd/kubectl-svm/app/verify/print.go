@@ -31,12 +31,16 @@ import (
 
 // Result is what -o json and -o yaml print.
 type Result struct {
+	// Server has the endpoints of etcd that were asked.
+	Server string `json:"server,omitempty"`
 	// FirstRevision and LastRevision are those of etcd. They differ if etcd was compacted meanwhile.
 	FirstRevision int64              `json:"firstRevision"`
 	LastRevision  int64              `json:"lastRevision"`
 	Objects       int64              `json:"objects"`
 	Stored        []Stored           `json:"stored"`
 	Unclaimed     []stored.Unclaimed `json:"unclaimed"`
+	// Keys are those of --without-key.
+	Keys []Key `json:"keys,omitempty"`
 	// NotCompared means that the StorageStates could not be read, so that Unclaimed says nothing.
 	NotCompared bool `json:"notCompared,omitempty"`
 }
@@ -51,6 +55,12 @@ type Stored struct {
 	Objects       int64  `json:"objects"`
 	// NoStorageState means that the manager does not migrate the objects: there are StorageStates, and none of them.
 	NoStorageState bool `json:"noStorageState,omitempty"`
+}
+
+// Key is how many objects are encrypted with a key, or with none if it is "-".
+type Key struct {
+	Key     string `json:"key"`
+	Objects int64  `json:"objects"`
 }
 
 // ResultOf returns what was found, without contents of objects. The error is that of Survey, if there is one.
@@ -102,17 +112,19 @@ func (r *Result) countEncryptedWith(key string) (objects int64, unmigrated strin
 }
 
 func (o *Options) print(survey *stored.Survey, err error) error {
-	result := ResultOf(survey, err)
+	result, forbidden := ResultOf(survey, err), false
+	result.Server = strings.Join(o.Endpoints, ",")
+	for _, key := range o.WithoutKeys {
+		objects, _ := result.countEncryptedWith(key)
+		result.Keys = append(result.Keys, Key{key, objects})
+		forbidden = forbidden || objects > 0
+	}
 	if o.Output.Structured() {
 		o.Output.PrintData(o.Env, result)
 	} else {
 		o.printText(survey, result)
 	}
-	forbidden := func(key string) bool {
-		objects, _ := result.countEncryptedWith(key)
-		return objects > 0
-	}
-	if len(result.Unclaimed) > 0 || result.countUnreadable() > 0 || slices.ContainsFunc(o.WithoutKeys, forbidden) {
+	if len(result.Unclaimed) > 0 || result.countUnreadable() > 0 || forbidden {
 		return cli.NotSafe()
 	}
 	return nil

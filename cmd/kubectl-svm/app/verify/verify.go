@@ -54,6 +54,8 @@ The command compares what it finds with the StorageStates, which it reads from e
 StorageStates are encrypted, it reads them from the API server, and nothing else. The version of an encrypted object
 cannot be read, so the command shows only the keys of encrypted objects.
 
+With --without-key, -o json has the number of objects of each key in the field "keys".
+
 Exit codes: 0 nothing contradicts the StorageStates, 1 error, 2 a StorageState omits a version that is stored, bytes are
 in no format that API servers write, or an object is encrypted with a key of --without-key.`
 	example = `  # Everything, by version and key

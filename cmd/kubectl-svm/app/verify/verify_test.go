@@ -18,7 +18,9 @@ package verify
 
 import (
 	"context"
+	"encoding/json"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -104,6 +106,17 @@ func TestKeysOfWhatIsNotMigrated(t *testing.T) {
 		want := "\nEncrypted with aescbc:key1: 3 objects. Keep this key." + test.want + "\n"
 		if err == nil || !strings.Contains(out.String(), want) {
 			t.Errorf("%s: got the error %v and\n%s\nwant in it %s", test.name, err, out, want)
+		}
+		out.Reset()
+		o.Output.Format, o.WithoutKeys = cli.JSON, []string{"aescbc:key1", "-"}
+		o.Endpoints = []string{"https://a:2379", "https://b:2379"}
+		var result Result
+		if err := o.print(&stored.Survey{Tallies: tallies, States: test.states}, test.unread); err == nil {
+			t.Errorf("%s: an object has a key that none may have", test.name)
+		}
+		if err := json.Unmarshal(out.Bytes(), &result); err != nil || result.Server != "https://a:2379,https://b:2379" ||
+			!slices.Equal(result.Keys, []Key{{"aescbc:key1", 3}, {"-", 0}}) {
+			t.Errorf("%s: got the error %v and the result %+v", test.name, err, result)
 		}
 	}
 }
