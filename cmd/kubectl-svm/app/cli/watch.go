@@ -18,10 +18,12 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -91,20 +93,27 @@ const (
 	lookInterval = time.Second
 	// unreadAfter is for how long the API server may not be read before a command says so. It also bounds each try.
 	unreadAfter = 5 * time.Second
+	// refusedAfter is for how long the API server may refuse the credentials before a command ends. They may have expired,
+	// and nobody may be there to log in. A server that has just started may refuse what it accepts a moment later.
+	refusedAfter = time.Minute
 )
 
-// Follow looks once a second until look says that nothing is left, or ctx ends. It does not look while the API server
-// is lost, because nothing changes that is known. In the end the line of Overwrite goes.
+// Follow looks once a second until look says that nothing is left, ctx ends, or the API server refuses the credentials
+// for a minute. It does not look while the API server is lost, because nothing changes that is known. In the end the
+// line of Overwrite goes. UnreadSince says of the error whether the API server was lost at the end.
 func (o *NamedOptions) Follow(ctx context.Context, look func() (done bool, err error)) error {
 	defer o.Overwrite("")
 	reached := reach{read: o.Clock.Now()}
 	for {
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return reached.end(o.Clock.Now(), ctx.Err())
 		case <-o.Clock.After(lookInterval):
 		}
-		if o.tryReach(ctx, &reached); reached.lost {
+		if err := o.tryReach(ctx, &reached); err != nil {
+			return err
+		}
+		if reached.lost {
 			continue
 		}
 		began := o.Clock.Now()
@@ -119,15 +128,52 @@ func (o *NamedOptions) Follow(ctx context.Context, look func() (done bool, err e
 type reach struct {
 	read time.Time
 	lost bool
+	// refused is since when it has refused the credentials. It is zero if it does not.
+	refused time.Time
+}
+
+// unread is why Follow ended, while the API server could not be read.
+type unread struct {
+	error
+	since time.Time
+}
+
+func (u *unread) Unwrap() error { return u.error }
+
+// end returns the error of a context that has ended.
+func (r *reach) end(now time.Time, err error) error {
+	if r.lost || now.Sub(r.read) >= unreadAfter {
+		return &unread{err, r.read}
+	}
+	return err
+}
+
+// UnreadSince returns a sentence, with a space before it, if Follow ended while the API server could not be read.
+func UnreadSince(err error) string {
+	lost, is := errors.AsType[*unread](err)
+	if !is {
+		return ""
+	}
+	return " That is of " + lost.since.Format(time.TimeOnly) + ": the API server could not be read since."
 }
 
 // tryReach reads something that is in etcd. It says once that the API server cannot be read, after unreadAfter, and
-// once that it can again. The watches say nothing: they try again until the API server is back.
-func (o *NamedOptions) tryReach(ctx context.Context, r *reach) {
+// once that it can again. The watches say nothing: they try again until the API server is back. It returns an error if
+// the API server has refused the credentials for long.
+func (o *NamedOptions) tryReach(ctx context.Context, r *reach) error {
 	reading, cancel := context.WithTimeout(ctx, unreadAfter)
 	defer cancel()
 	_, err := o.Clients.Migration.StorageVersionMigrations().List(reading, metav1.ListOptions{Limit: 1})
-	switch now := o.Clock.Now(); {
+	now := o.Clock.Now()
+	switch refused := apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err); {
+	case !refused:
+		r.refused = time.Time{}
+	case r.refused.IsZero():
+		r.refused = now
+	case now.Sub(r.refused) >= refusedAfter:
+		return Explain(err)
+	}
+	switch {
 	case err == nil:
 		if r.lost {
 			o.Notef("%s The API server can be read again.", now.Format(time.TimeOnly))
@@ -138,6 +184,7 @@ func (o *NamedOptions) tryReach(ctx context.Context, r *reach) {
 		o.Notef("%s The API server cannot be read since %s, and what is shown is of that time. The command goes on when it "+
 			"is back: %v", now.Format(time.TimeOnly), r.read.Format(time.TimeOnly), Explain(err))
 	}
+	return nil
 }
 
 // Update brings a Cluster up to date.

@@ -21,17 +21,21 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr/funcr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"sigs.k8s.io/svm-api/client/clientset/versioned/fake"
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
 // TestWatchOfAnAPIServerThatFails wants no line of a log between those of a command.
@@ -93,6 +97,9 @@ func TestAPIServerThatIsAway(t *testing.T) {
 	if lost := 11; !errors.Is(err, context.Canceled) || looks != asked-lost {
 		t.Errorf("got the error %v, and %d looks, want %d", err, looks, asked-lost)
 	}
+	if since := UnreadSince(err); since != "" {
+		t.Errorf("it can be read again at the end, and it is said that %s", since)
+	}
 	for _, want := range []string{
 		"12:00:19 The API server cannot be read since 12:00:14, and what is shown is of that time.",
 		"12:00:30 The API server can be read again.",
@@ -103,5 +110,30 @@ func TestAPIServerThatIsAway(t *testing.T) {
 	}
 	if n := strings.Count(errOut.String(), "The API server"); n != 2 {
 		t.Errorf("it is said %d times:\n%s", n, errOut)
+	}
+}
+
+// TestCredentialsThatExpire has an API server refuse the credentials for half a minute, and later for good.
+func TestCredentialsThatExpire(t *testing.T) {
+	for _, refusal := range []error{
+		apierrors.NewUnauthorized("the token has expired"),
+		apierrors.NewForbidden(migrationv1alpha1.Resource("storageversionmigrations"), "", errors.New("no role")),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			client, began := fake.NewClientset(), time.Now()
+			client.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+				passed := time.Since(began)
+				return passed > 10*time.Second && passed < 40*time.Second || passed > 2*time.Minute, nil, refusal
+			})
+			o := &NamedOptions{
+				Env:     &Env{IOStreams: genericiooptions.NewTestIOStreamsDiscard(), Clock: clock.RealClock{}},
+				Clients: &Clients{Migration: client.MigrationV1alpha1()},
+			}
+			err := o.Follow(t.Context(), func() (bool, error) { return false, nil })
+			if took := time.Since(began).Round(time.Minute); took != 3*time.Minute || !errors.Is(err, refusal) ||
+				err.Error() != Explain(refusal).Error() {
+				t.Errorf("after %v it ends with the error %v", took, err)
+			}
+		})
 	}
 }

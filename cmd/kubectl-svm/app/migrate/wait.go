@@ -69,7 +69,8 @@ func (o *Options) wait(
 	})
 	switch {
 	case cli.TimedOut(ctx) && err != nil:
-		return cli.Timeout("timed out after %v. These migrations continue: %s", o.Timeout, strings.Join(w.left, ", "))
+		return cli.Timeout("timed out after %v. These migrations continue: %s.%s", o.Timeout, strings.Join(w.left, ", "),
+			cli.UnreadSince(err))
 	case ctx.Err() != nil && err != nil:
 		return &cli.Exit{Code: cli.ExitError, Err: fmt.Errorf("interrupted. These migrations continue: %s",
 			strings.Join(w.left, ", "))}

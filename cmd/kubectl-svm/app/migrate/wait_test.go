@@ -23,6 +23,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -65,11 +66,33 @@ func TestWaitTimesOut(t *testing.T) {
 		return o.wait(ctx, &cli.Cluster{Catalog: &cli.Catalog{}}, created)
 	})
 	var out bytes.Buffer
-	const want = "error: timed out after 10ms. These migrations continue: a, b\n"
+	const want = "error: timed out after 10ms. These migrations continue: a, b.\n"
 	o.ErrOut = &out
 	if code := cli.ExitCode(err, o.Env); code != cli.ExitTimeout || out.String() != want {
 		t.Errorf("got the exit code %d and %q, want %q", code, out.String(), want)
 	}
+}
+
+// TestWaitTimesOutWithoutAPIServer has an API server go away for good.
+func TestWaitTimesOutWithoutAPIServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		client.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, errors.New("no route to host")
+		})
+		o := &Options{Timeout: time.Minute}
+		o.Env = &cli.Env{IOStreams: genericiooptions.NewTestIOStreamsDiscard(), Clock: clock.RealClock{}}
+		o.Clients = &cli.Clients{Migration: client.MigrationV1alpha1()}
+		began := time.Now()
+		err := cli.Within(t.Context(), o.Timeout, func(ctx context.Context) error {
+			return o.wait(ctx, &cli.Cluster{Catalog: &cli.Catalog{}}, migrations{migration("a", "1", "")})
+		})
+		want := "timed out after 1m0s. These migrations continue: a. That is of " + began.Format(time.TimeOnly) +
+			": the API server could not be read since."
+		if err == nil || err.Error() != want {
+			t.Errorf("got the error %v, want %s", err, want)
+		}
+	})
 }
 
 // TestOneCannotBeCreated wants the next one to be created, printed and waited for, without a watch of StorageStates.

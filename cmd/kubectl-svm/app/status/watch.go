@@ -80,9 +80,9 @@ func (o *Options) watch(ctx context.Context, cluster *cli.Cluster, report *Repor
 	switch {
 	case cli.TimedOut(ctx) && err != nil:
 		if !report.Manager.Migrates() {
-			return cli.Timeout("timed out after %v. %s %s", o.Timeout, report.Summary, report.Manager.Message)
+			report.Summary += " " + report.Manager.Message
 		}
-		return cli.Timeout("timed out after %v. %s", o.Timeout, report.Summary)
+		return cli.Timeout("timed out after %v. %s%s", o.Timeout, report.Summary, cli.UnreadSince(err))
 	case err != nil || nothingLeft:
 		return err
 	}
