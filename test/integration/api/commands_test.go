@@ -163,7 +163,8 @@ func newKubectl(t *testing.T) *kubectl {
 func (k *kubectl) prepare(t *testing.T) {
 	t.Helper()
 	migration := objectOf(t, "StorageVersionMigration", documentedMigration, "spec", migrationOfDeployments)
-	setPart(t, migration, "status", `{conditions: [{type: Succeeded, status: "True"}]}`)
+	setPart(t, migration, "status",
+		`{completionTime: "2030-01-01T00:00:00Z", conditions: [{type: Succeeded, status: "True"}]}`)
 	shared.createWithStatus(t, migration)
 	state := objectOf(t, "StorageState", documentedResource, "spec", `{resource: {group: example.com, resource: widgets}}`)
 	setPart(t, state, "status", `{
