@@ -47,8 +47,8 @@ type Report struct {
 	Resources []assess.Resource `json:"resources"`
 	// Unknown says what could not be read of what is served and defined, or nothing.
 	Unknown string `json:"unknown,omitempty"`
-	// NextRelease is missing if something else is not safe, if the version of the API server is not one of Kubernetes, and
-	// if the person asked about some resources only and it can read these.
+	// NextRelease is missing if something else is not safe, and if the person asked about some resources only and it can
+	// read these.
 	NextRelease *NextRelease `json:"nextRelease,omitempty"`
 }
 
@@ -64,7 +64,8 @@ const (
 
 // NextRelease is the minor release after that of the API server.
 type NextRelease struct {
-	Version string `json:"version"`
+	// It is empty if the version of the API server is not one of Kubernetes.
+	Version string `json:"version,omitempty"`
 	// Reads is whether it can read what the API servers write of the built-in resources of the report.
 	Reads releases.Answer `json:"reads"`
 	// Resource is the first one that it cannot read, or if there is none, the first one of which that is not known.
@@ -148,7 +149,10 @@ func (r *Report) askNextRelease(ctx context.Context, client discovery.DiscoveryI
 	}
 	release, err := releases.ParseMinor(server.GitVersion)
 	if err != nil {
-		return // There are no data of the releases of another program.
+		r.NextRelease = &NextRelease{Reads: releases.NotKnown}
+		r.Summary = saysNothingOfUpgrades(r.Summary) + fmt.Sprintf(" It is not known whether the next release can read "+
+			"what is stored, because the version of the API server, %q, is not one of Kubernetes.", server.GitVersion)
+		return
 	}
 	next := &NextRelease{Version: (release + 1).String(), Reads: releases.Yes}
 	why := ""

@@ -140,6 +140,8 @@ func TestNextRelease(t *testing.T) {
 	const ask = " Before an upgrade, ask about all: kubectl svm status."
 	const knows = " because this plugin only knows the resources of Kubernetes 1.34 to 1.37. Run a plugin that knows " +
 		"that release, and read the release notes."
+	const other = " It is not known whether the next release can read what is stored, because the version of the API " +
+		`server, "other", is not one of Kubernetes.`
 	both, alone, ofVendor := cluster(widgets, groups), cluster(widgets), cluster(widgets, vendors)
 	for _, test := range []struct {
 		name, server string
@@ -168,8 +170,9 @@ func TestNextRelease(t *testing.T) {
 			"read foos.vendor.k8s.io, for example," + knows, &NextRelease{"1.37", "not known", "foos.vendor.k8s.io"}},
 		{"custom resources alone", "v1.37.1", alone, false, "Safe to upgrade and to", &NextRelease{"1.38", "yes", ""}},
 		{"a custom resource that is named", "v1.36.2", alone, true, "SOME" + ask, nil},
-		{"another program", "other", both, false, "Safe to upgrade and to remove", nil},
-		{"another program, and there are names", "other", both, true, "SOME" + ask, nil},
+		{"another program", "other", both, false, "SOME" + other, &NextRelease{"", "not known", ""}},
+		{"another program, and there are names", "other", both, true, "SOME" + other + ask,
+			&NextRelease{"", "not known", ""}},
 		{"it is away", "", both, false, "Not known to be safe: asking the API server for its version: it is away", nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
