@@ -77,7 +77,7 @@ func decideTarget(in Snapshot, target TargetServer) Findings {
 func Unreadable(state *migrationv1alpha1.StorageState, release releases.Minor) (found Findings, known bool) {
 	target := releaseTarget(release)
 	if builtIn := releases.BuiltIn(state.GroupResource().Group); !builtIn || target.unknown() {
-		return nil, !builtIn && !ofKubeAPIServer(state)
+		return nil, !builtIn && noReleaseDecides(state)
 	}
 	found.aboutEncoding(Snapshot{}, state, state.Status.CurrentStorageVersionHash, state.Status.CurrentEncodingVersion,
 		target)
@@ -101,7 +101,7 @@ func decideTargetOf(in Snapshot, state *migrationv1alpha1.StorageState, target T
 			found.aboutEncoding(in, state, hash, encoding, target)
 		}
 	}
-	byRelease := releases.BuiltIn(state.GroupResource().Group) || state.Status.Evidence == nil || ofKubeAPIServer(state)
+	byRelease := releases.BuiltIn(state.GroupResource().Group) || !noReleaseDecides(state)
 	if hashes := state.Status.PersistedStorageVersionHashes; byRelease &&
 		(len(hashes) == 0 || slices.Contains(hashes, migrationv1alpha1.Unknown)) {
 		found.add(Error, CodeEncodingsUnknown, state.Name, "objects may be stored in versions that were not recorded, so "+
@@ -125,10 +125,11 @@ func (fs *Findings) aboutEncoding(
 	if !releases.BuiltIn(state.GroupResource().Group) {
 		switch {
 		case target.Serves[hash]:
-		case ofKubeAPIServer(state):
+		case !noReleaseDecides(state):
 			fs.add(Error, CodeEncodingUnreadable, state.Name, "objects may be stored as %s. It is not known whether %s can "+
-				"read them, because this plugin has no data of the group. Run a plugin that knows the release of the API "+
-				"servers, and read the release notes", encoding, target.Name)
+				"read them, because this plugin has no data of the group, and the StorageState does not show that the resource "+
+				"is one of a CustomResourceDefinition or of an aggregated server. Run a plugin that knows the release of the "+
+				"API servers, and read the release notes", encoding, target.Name)
 		case target.Serves != nil:
 			fs.add(Warning, CodeEncodingNotServed, state.Name, "objects may be stored as %s, which %s does not serve. It "+
 				"can read them only if its CustomResourceDefinition has the version", encoding, target.Name)
@@ -218,11 +219,12 @@ func writtenUnserved(state *migrationv1alpha1.StorageState, hash string, support
 	return hash == state.Status.CurrentStorageVersionHash && support.Removed != 0 && support.Removed <= oldest
 }
 
-// ofKubeAPIServer reports whether kube-apiserver itself has the resource, and no definition or aggregated server.
-func ofKubeAPIServer(state *migrationv1alpha1.StorageState) bool {
+// noReleaseDecides reports whether the resource is one of a definition or of an aggregated server. It is false if that
+// is not known: there is no evidence, or its source is one of a later release.
+func noReleaseDecides(state *migrationv1alpha1.StorageState) bool {
 	evidence := state.Status.Evidence
-	return evidence != nil && (evidence.Source == migrationv1alpha1.EvidenceFromServerDiscovery ||
-		evidence.Source == migrationv1alpha1.EvidenceFromStorageVersion)
+	return evidence != nil && (evidence.Source == migrationv1alpha1.EvidenceFromCustomResourceDefinition ||
+		evidence.Source == migrationv1alpha1.EvidenceFromAggregatedDiscovery)
 }
 
 // supportOf returns what a target does with an encoding of kube-apiserver.

@@ -118,6 +118,8 @@ func TestBuiltInTarget(t *testing.T) {
 func TestUnreadable(t *testing.T) {
 	const groups = "podgroups.scheduling.k8s.io"
 	widget := state("Widget", "widgets.example.com", "example.com/v1")
+	unproven := *widget.DeepCopy()
+	unproven.Status.Evidence = nil
 	vendors := ofKubeAPIServerItself(state("Foo", "foos.new.k8s.io", "new.k8s.io/v1"))
 	for _, test := range []struct {
 		name    string
@@ -132,6 +134,9 @@ func TestUnreadable(t *testing.T) {
 		{"a custom resource", widget, 37, 0, true},
 		{"a custom resource and a release to come", widget, 99, 0, true},
 		{"a group of kube-apiserver that nobody knows", vendors, 37, 0, false},
+		{"evidence of a later release", shownBy("Later", widget), 37, 0, false},
+		{"no evidence", unproven, 37, 0, false},
+		{"an aggregated server", shownBy(migrationv1alpha1.EvidenceFromAggregatedDiscovery, widget), 37, 0, true},
 	} {
 		found, known := Unreadable(&test.state, test.release)
 		if len(found) != test.found || known != test.known {

@@ -55,6 +55,7 @@ func state(kind, resource string, versions ...string) migrationv1alpha1.StorageS
 	s.Status.LastHeartbeatTime, s.Status.Epoch = metav1.NewTime(now), 1
 	s.Status.Conditions = []metav1.Condition{{Type: migrationv1alpha1.StorageStateServed, Status: metav1.ConditionTrue}}
 	s.Status.Evidence = &migrationv1alpha1.StorageEvidence{
+		Source:                   migrationv1alpha1.EvidenceFromCustomResourceDefinition,
 		CustomResourceDefinition: &migrationv1alpha1.CustomResourceDefinitionEvidence{UID: definitionUID, Generation: 1},
 	}
 	for _, version := range versions {
@@ -70,7 +71,13 @@ func state(kind, resource string, versions ...string) migrationv1alpha1.StorageS
 }
 
 func ofKubeAPIServerItself(s migrationv1alpha1.StorageState) migrationv1alpha1.StorageState {
-	s.Status.Evidence = &migrationv1alpha1.StorageEvidence{Source: migrationv1alpha1.EvidenceFromServerDiscovery}
+	return shownBy(migrationv1alpha1.EvidenceFromServerDiscovery, s)
+}
+
+func shownBy(
+	source migrationv1alpha1.EvidenceSource, s migrationv1alpha1.StorageState,
+) migrationv1alpha1.StorageState {
+	s.Status.Evidence = &migrationv1alpha1.StorageEvidence{Source: source}
 	return s
 }
 
@@ -267,6 +274,10 @@ func TestTarget(t *testing.T) {
 		{"a group of kube-apiserver that nobody knows",
 			ofKubeAPIServerItself(state("Foo", "foos.new.k8s.io", "new.k8s.io/v1")), releaseTarget(37),
 			[]string{"ERROR EncodingUnreadable foos.new.k8s.io"}},
+		{"evidence of a later release", shownBy("Later", state("Foo", "foos.new.k8s.io", "new.k8s.io/v1")),
+			releaseTarget(37), []string{"ERROR EncodingUnreadable foos.new.k8s.io"}},
+		{"a group of an aggregated server", shownBy(migrationv1alpha1.EvidenceFromAggregatedDiscovery,
+			state("Foo", "foos.new.k8s.io", "new.k8s.io/v1")), releaseTarget(37), nil},
 		{"the same, and the server serves the version",
 			ofKubeAPIServerItself(state("Foo", "foos.new.k8s.io", "new.k8s.io/v1")), serving("new.k8s.io/v1", "Foo"), nil},
 		{"a server that does not", state("Widget", "widgets.example.com", "example.com/v1"),
