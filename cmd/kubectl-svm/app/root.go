@@ -20,6 +20,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -67,6 +68,7 @@ func newCommand(streams genericiooptions.IOStreams) (*cobra.Command, *cli.Env) {
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl svm"},
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		RunE:          requireVerb,
 	}
 	cmd.CompletionOptions.HiddenDefaultCmd = true // kubectl completes the arguments of plugins.
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -81,6 +83,17 @@ func newCommand(streams genericiooptions.IOStreams) (*cobra.Command, *cli.Env) {
 		verb.SetUsageTemplate(usageOfVerbs(verb.UsageTemplate()))
 	}
 	return cmd, env
+}
+
+// requireVerb is the root command. It prints help if there is nothing on the command line. An argument that is empty,
+// as from a variable that is not set, must not look like a command that is done: the exit code of help is that of
+// "safe".
+func requireVerb(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 && cmd.ArgsLenAtDash() < 0 && cmd.Flags().NFlag() == 0 {
+		return cmd.Help()
+	}
+	cmd.PrintErrln(cmd.UsageString())
+	return errors.New("name a command, for example: kubectl svm status")
 }
 
 // usageOfVerbs leaves out the flags that all verbs share, which are many.

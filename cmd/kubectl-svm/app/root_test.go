@@ -58,6 +58,12 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		"plan --as-group=":                      "--as-group is empty",
 		"migrate ''":                            "an argument is empty: give it a value, or leave it out",
 		"run ''":                                "an argument is empty",
+		"''":                                    "\nerror: name a command",
+		"-- status":                             "\nerror: name a command",
+		"--":                                    "\nerror: name a command",
+		"--context foo":                         "\nerror: name a command",
+		"--insecure-skip-tls-verify=false":      "\nerror: name a command",
+		"statsu":                                "unknown command \"statsu\"",
 		"migrate --all --except=":               "--except is empty",
 		"verify --etcd-endpoints=http://127.0.0.1:1 --without-key=":        "--without-key is empty",
 		"verify --etcd-endpoints=http://127.0.0.1:1 --without-key=aescbc:": "--without-key=aescbc: is not a key",
@@ -73,6 +79,20 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		}
 		if code := Run(t.Context(), streams, line); code != 1 || !strings.Contains(errOut.String(), want) {
 			t.Errorf("%s: exit code %d, %q lacks %q", args, code, errOut, want)
+		}
+	}
+}
+
+// TestHelp wants the exit code of success only if the person asked for help, or for nothing at all.
+func TestHelp(t *testing.T) {
+	for args, want := range map[string]string{
+		"": "Exit codes: 0 safe", "--help": "Exit codes: 0 safe", "help": "Exit codes: 0 safe", "--version": "version",
+		"--context=foo --help": "Exit codes: 0 safe",
+	} {
+		streams, _, out, errOut := genericiooptions.NewTestIOStreams()
+		if code := Run(t.Context(), streams, strings.Fields(args)); code != 0 || !strings.Contains(out.String(), want) ||
+			errOut.Len() > 0 {
+			t.Errorf("%s: exit code %d, printed %q and the error %q", args, code, out, errOut)
 		}
 	}
 }
