@@ -54,6 +54,11 @@ func TestRefusal(t *testing.T) {
 			"matchCondition"},
 		{"", `admission webhook "no.example.com" denied the request: failed calling webhook "good"`,
 			"webhook no.example.com", "matchCondition"},
+		{"InternalError", "Internal error occurred: no matching prefix found", "API server", "Delete nothing"},
+		{"InternalError", `Internal error occurred: failed calling webhook "a": unable to transform key "b": no`, "webhook a",
+			"Repair it"},
+		{"", `admission webhook "no.example.com" denied the request: failed to decrypt DEK`, "webhook no.example.com",
+			"matchCondition"},
 		{"InternalError", `Internal error occurred: add: path "User "eve" cannot patch resource"`, "API server", "Read"},
 		{"Forbidden", "exceeded quota", "API server", "Read the message"},
 	} {

@@ -48,6 +48,8 @@ var refusals = []struct {
 		"objects so that the policy accepts them. Or add a matchCondition to the policy that skips the user of the manager."},
 	{regexp.MustCompile(`^[^"]*"[^"]*" is forbidden: User "([^"]+)" cannot (\w+) resource`), "RBAC",
 		"Allow the user $1 to $2 the objects. For custom resources: kubectl svm rbac | kubectl apply -f -"},
+	{rewrite.NotDecrypted, "API server", "It lacks the encryption key of the objects, or its KMS does not work. " +
+		rewrite.KeyRemedy + "."},
 	{regexp.MustCompile(`^namespaces "([^"]+)" not found$`), "namespace $1", "The objects still exist, but their " +
 		"namespace does not. Create the namespace again. Then delete it, which deletes the objects too, or retry."},
 }

@@ -131,7 +131,7 @@ type Retry struct {
 
 // String returns the message of a condition.
 func (r Retry) String() string {
-	answer := r.Failure.String()
+	answer := r.Failure.String() + r.Failure.keyRemedy()
 	if r.Example != "" {
 		answer = r.Example + ": " + answer
 	}
