@@ -18,6 +18,7 @@ package stored
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -145,6 +146,13 @@ var specialFolders = map[string]string{
 	"ingress":     "ingresses",
 	"minions":     "nodes",
 }
+
+// neverEncrypted are the folders of objects that kube-apiserver keeps for itself, and does not encrypt, whatever its
+// EncryptionConfiguration says: no resource has these objects.
+var neverEncrypted = []string{"masterleases", "peerserverleases", "ranges"}
+
+// NeverEncrypted reports whether kube-apiserver never encrypts what has this name, which is that of a [Tally].
+func NeverEncrypted(name string) bool { return slices.Contains(neverEncrypted, name) }
 
 // placeOf reads what the key of an object tells about its resource. The prefix is that of all keys of the API servers,
 // for example /registry.

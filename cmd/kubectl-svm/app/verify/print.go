@@ -92,12 +92,13 @@ func (r *Result) countUnreadable() (objects int64) {
 }
 
 // countEncryptedWith counts the objects that are encrypted with a key, as the column ENCRYPTED WITH shows it. A KMS v2
-// key without a key ID matches all its IDs. It also returns a sentence about those that the manager does not migrate,
-// or nothing.
+// key without a key ID matches all its IDs. What is never encrypted does not count as not encrypted. It also returns a
+// sentence about those that the manager does not migrate, or nothing.
 func (r *Result) countEncryptedWith(key string) (objects int64, unmigrated string) {
 	var names []string
 	for _, s := range r.Stored {
-		if orDash(s.EncryptedWith) != key && !strings.HasPrefix(s.EncryptedWith, key+keyID) {
+		if orDash(s.EncryptedWith) != key && !strings.HasPrefix(s.EncryptedWith, key+keyID) ||
+			key == notEncrypted && stored.NeverEncrypted(s.Resource) {
 			continue
 		}
 		if objects += s.Objects; s.NoStorageState && !slices.Contains(names, s.Resource) {
@@ -109,6 +110,20 @@ func (r *Result) countEncryptedWith(key string) (objects int64, unmigrated strin
 			strings.Join(names, ", ") + "."
 	}
 	return objects, unmigrated
+}
+
+// exceptions names what was found and is never encrypted, as the end of a sentence.
+func (r *Result) exceptions() string {
+	var names []string
+	for _, s := range r.Stored {
+		if stored.NeverEncrypted(s.Resource) && s.EncryptedWith == "" && !slices.Contains(names, s.Resource) {
+			names = append(names, s.Resource)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return ", but for what API servers never encrypt: " + strings.Join(names, ", ")
 }
 
 func (o *Options) print(survey *stored.Survey, err error) error {
@@ -190,7 +205,7 @@ func (o *Options) printKeys(result Result) {
 			fmt.Fprintln(o.Out, o.Paint(cli.Red,
 				"Encrypted with "+key+": "+assess.FormatObjects(n)+". Keep this key."+unmigrated))
 		case key == notEncrypted:
-			fmt.Fprintf(o.Out, "Every %s is encrypted.\n", object)
+			fmt.Fprintf(o.Out, "Every %s is encrypted%s.\n", object, result.exceptions())
 		default:
 			fmt.Fprintf(o.Out, "No %s is encrypted with %s.\n", object, key)
 		}

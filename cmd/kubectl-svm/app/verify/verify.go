@@ -127,7 +127,8 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	o.Etcd.AddTo(cmd.Flags())
 	cmd.Flags().StringSliceVar(&o.WithoutKeys, "without-key", nil,
 		"Exit with code 2 if an object is encrypted with this key, as the column ENCRYPTED WITH shows it. A KMS v2 key "+
-			"without key ID matches all its IDs; - matches objects that are not encrypted")
+			"without key ID matches all its IDs; - matches objects that are not encrypted, but for masterleases, "+
+			"peerserverleases and ranges, which API servers never encrypt")
 	o.Output.AddTo(cmd, cli.Wide, cli.JSON, cli.YAML)
 	return cmd
 }
@@ -149,6 +150,9 @@ func (o *Options) Validate() error {
 			return fmt.Errorf("--without-key=%s is not a key: name its provider too, for example aescbc:key1. The "+
 				"providers are %s", key, strings.Join(providers, ", "))
 		}
+	}
+	if i := slices.IndexFunc(o.Names, stored.NeverEncrypted); i >= 0 && slices.Contains(o.WithoutKeys, notEncrypted) {
+		return fmt.Errorf("API servers never encrypt %s, so --without-key=- is not about it: leave the name out", o.Names[i])
 	}
 	if err := o.Etcd.Validate(); err != nil {
 		return err

@@ -84,7 +84,7 @@ func TestErrorHasItsLine(t *testing.T) {
 func TestKeysOfWhatIsNotMigrated(t *testing.T) {
 	sealed := stored.Form{Format: stored.Encrypted, Provider: "aescbc", Key: "key1"}
 	tallies := []stored.Tally{
-		{Place: stored.Place{Resource: "ranges"}, Form: sealed, Objects: 1},
+		{Place: stored.Place{Resource: "gadgets"}, Form: sealed, Objects: 1},
 		{Place: stored.Place{Resource: "secrets"}, Form: sealed, Objects: 2},
 	}
 	secrets := migrationv1alpha1.StorageState{}
@@ -96,7 +96,7 @@ func TestKeysOfWhatIsNotMigrated(t *testing.T) {
 		want   string
 	}{
 		{"there are StorageStates", []migrationv1alpha1.StorageState{secrets}, nil,
-			" The manager does not migrate these resources, because they have no StorageState: ranges."},
+			" The manager does not migrate these resources, because they have no StorageState: gadgets."},
 		{"there are none", nil, nil, ""},
 		{"they could not be read", []migrationv1alpha1.StorageState{secrets}, ErrNotCompared, ""},
 	} {
@@ -118,5 +118,42 @@ func TestKeysOfWhatIsNotMigrated(t *testing.T) {
 			!slices.Equal(result.Keys, []Key{{"aescbc:key1", 3}, {"-", 0}}) {
 			t.Errorf("%s: got the error %v and the result %+v", test.name, err, result)
 		}
+	}
+}
+
+// TestNeverEncrypted wants nobody to be told for ever that objects are not encrypted which API servers never encrypt.
+func TestNeverEncrypted(t *testing.T) {
+	sealed := stored.Form{Format: stored.Encrypted, Provider: "aescbc", Key: "key1"}
+	plain := stored.Form{Format: stored.Protobuf, APIVersion: "v1", Kind: "RangeAllocation"}
+	at := func(group, resource string, form stored.Form) stored.Tally {
+		return stored.Tally{Place: stored.Place{Group: group, Resource: resource}, Form: form, Objects: 2}
+	}
+	own := []stored.Tally{at("", "masterleases", plain), at("", "ranges", plain), at("", "secrets", sealed)}
+	for _, test := range []struct {
+		name    string
+		tallies []stored.Tally
+		key     string
+		safe    bool
+		want    string
+	}{
+		{"nothing else", own, "-", true,
+			"\nEvery object is encrypted, but for what API servers never encrypt: masterleases, ranges.\n"},
+		{"a secret too", append(own, at("", "secrets", plain)), "-", false, "\nNot encrypted: 2 objects.\n"},
+		{"a resource of that name", []stored.Tally{at("example.com", "ranges", plain)}, "-", false,
+			"\nNot encrypted: 2 objects.\n"},
+		{"they have a key all the same", []stored.Tally{at("", "ranges", sealed)}, "aescbc:key1", false,
+			"\nEncrypted with aescbc:key1: 2 objects. Keep this key.\n"},
+	} {
+		streams, _, out, _ := genericiooptions.NewTestIOStreams()
+		o := &Options{Env: &cli.Env{IOStreams: streams}, WithoutKeys: []string{test.key}}
+		err := o.print(&stored.Survey{Tallies: test.tallies}, nil)
+		if (err == nil) != test.safe || !strings.Contains(out.String(), test.want) {
+			t.Errorf("%s: got the error %v and\n%s\nwant in it %s", test.name, err, out, test.want)
+		}
+	}
+	o := &Options{Names: []string{"ranges"}, WithoutKeys: []string{"-"}}
+	o.Endpoints = []string{"http://127.0.0.1:1"}
+	if err := o.Validate(); err == nil || !strings.Contains(err.Error(), "leave the name out") {
+		t.Errorf("somebody asks whether ranges are encrypted, and gets the error %v", err)
 	}
 }
