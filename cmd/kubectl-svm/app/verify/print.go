@@ -197,8 +197,11 @@ func (o *Options) printKeys(result Result) {
 	if len(o.Names) > 0 {
 		object += " of " + strings.Join(o.Names, ", ")
 	}
+	left := false
 	for _, key := range o.WithoutKeys {
-		switch n, unmigrated := result.countEncryptedWith(key); {
+		n, unmigrated := result.countEncryptedWith(key)
+		left = left || n > 0
+		switch {
 		case n > 0 && key == notEncrypted:
 			fmt.Fprintln(o.Out, o.Paint(cli.Red, "Not encrypted: "+assess.FormatObjects(n)+"."+unmigrated))
 		case n > 0:
@@ -209,6 +212,9 @@ func (o *Options) printKeys(result Result) {
 		default:
 			fmt.Fprintf(o.Out, "No %s is encrypted with %s.\n", object, key)
 		}
+	}
+	if len(o.WithoutKeys) > 0 && !left {
+		fmt.Fprintln(o.Out, "Old revisions and backups of etcd were not read: they may have objects as they were before.")
 	}
 }
 

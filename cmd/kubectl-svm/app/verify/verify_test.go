@@ -137,7 +137,8 @@ func TestNeverEncrypted(t *testing.T) {
 		want    string
 	}{
 		{"nothing else", own, "-", true,
-			"\nEvery object is encrypted, but for what API servers never encrypt: masterleases, ranges.\n"},
+			"\nEvery object is encrypted, but for what API servers never encrypt: masterleases, ranges.\n" +
+				"Old revisions and backups of etcd were not read: they may have objects as they were before.\n"},
 		{"a secret too", append(own, at("", "secrets", plain)), "-", false, "\nNot encrypted: 2 objects.\n"},
 		{"a resource of that name", []stored.Tally{at("example.com", "ranges", plain)}, "-", false,
 			"\nNot encrypted: 2 objects.\n"},
