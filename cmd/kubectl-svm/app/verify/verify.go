@@ -61,8 +61,11 @@ in no format that API servers write, or an object is encrypted with a key of --w
 	example = `  # Everything, by version and key
   kubectl svm verify --etcd-endpoints=https://127.0.0.1:2379 --cacert=ca.crt --cert=client.crt --key=client.key
 
-  # Is an object left that needs the old encryption key, or that is not encrypted?
-  kubectl svm verify --etcd-endpoints=http://127.0.0.1:2379 --without-key=aescbc:key1 --without-key=- secrets`
+  # Does any object need the old encryption key?
+  kubectl svm verify --etcd-endpoints=http://127.0.0.1:2379 --without-key=aescbc:key1
+
+  # Is a secret not encrypted?
+  kubectl svm verify --etcd-endpoints=http://127.0.0.1:2379 --without-key=- secrets`
 
 	dialTimeout = 10 * time.Second
 	// progressEvery is how often a person at a terminal sees how far the command is.
