@@ -75,6 +75,9 @@ func TestVerify(t *testing.T) {
 			c.svm(t.Context(), t, code, "", "verify", etcd, "--without-key="+key, "secrets")
 		}
 		c.svm(t.Context(), t, notSafe, "", "verify", etcd, "--without-key=-", "configmaps")
+		c.svm(t.Context(), t, failed, "", "verify", etcd, "--without-key=-", "ranges")
+		c.svm(t.Context(), t, notSafe, "", "verify", etcd, "--without-key=aescbc:team:1") // all of etcd
+		c.svm(t.Context(), t, done, "", "verify", etcd, "--without-key=aescbc:key3")
 		// A state without objects: they may be in another etcd.
 		empty := c.claim(t, schema.GroupResource{Group: "example.com", Resource: "gadgets"}, "v1")
 		c.svm(t.Context(), t, done, "", "verify", etcd, empty.Name)
