@@ -52,7 +52,7 @@ const maxBytes = 32 << 20
 
 // maxCommas bounds the entries of a document about resources. An entry has some fifteen commas. An empty one has one,
 // and takes a hundred times as much memory as bytes.
-const maxCommas = 500_000
+const maxCommas = 100_000
 
 // Reader reads documents from one address.
 type Reader struct {

@@ -21,6 +21,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -225,40 +226,58 @@ func NarrowedFields(from, to *apiextensionsv1.CustomResourceDefinition) map[stri
 const (
 	// maxLost is how many paths are worth reading.
 	maxLost = 100
-	// maxPairs bounds a comparison. Large schemas have some ten thousand fields. But whoever may create a definition can
-	// write two schemas in which each field of one has to be compared with each field of the other.
-	maxPairs = 1_000_000
+	// maxCompared bounds a comparison. Large schemas have some ten thousand fields. But whoever may create a definition
+	// can write two schemas in which each field of one has to be compared with each field of the other.
+	maxCompared = 1_000_000
 )
 
 // lost returns the paths of what the schema from allows, and the schema to may drop or change. What it does not compare
 // any more, because there is too much of it, counts as lost.
 func lost(from, to *structuralschema.Structural) []string {
-	c := &comparison{pairs: maxPairs}
-	c.compare(from, to, "")
+	c := &comparison{left: maxCompared}
+	c.compare(from, to, nil)
+	if c.left < 0 {
+		return append(c.lost, ".*")
+	}
 	return c.lost
 }
 
 // comparison is of two schemas.
 type comparison struct {
-	lost  []string
-	pairs int // how many more may be compared
+	lost []string
+	left int // how many more fields may be compared
 }
 
-// found notes that the value at a path may be lost.
-func (c *comparison) found(path string) { c.lost = append(c.lost, path) }
+// steps lead to a value. Only those to a value that is lost become a text: a schema may be thousands of fields deep.
+type steps struct {
+	before *steps
+	last   string
+}
 
-func (c *comparison) ends() bool { return c.pairs < 0 || len(c.lost) >= maxLost }
+func (s *steps) then(step string) *steps { return &steps{s, step} }
+
+// found notes that the value there may be lost.
+func (c *comparison) found(at *steps) {
+	var all []string
+	for ; at != nil; at = at.before {
+		all = append(all, at.last)
+	}
+	slices.Reverse(all)
+	c.lost = append(c.lost, strings.Join(all, ""))
+}
+
+func (c *comparison) ends() bool { return c.left < 0 || len(c.lost) >= maxLost }
 
 // compare compares the schemas of a value.
-func (c *comparison) compare(from, to *structuralschema.Structural, path string) {
+func (c *comparison) compare(from, to *structuralschema.Structural, at *steps) {
 	if c.ends() {
 		return
 	}
 	bare := &structuralschema.Structural{Generic: structuralschema.Generic{Nullable: true}}
 	from, to = cmp.Or(from, bare), cmp.Or(to, bare) // Without a schema, a value has nothing in it.
-	c.pairs--
-	if from.Nullable && !to.Nullable || from.XEmbeddedResource != to.XEmbeddedResource || c.pairs < 0 {
-		c.found(path)
+	c.left -= 1 + len(from.Properties)
+	if from.Nullable && !to.Nullable || from.XEmbeddedResource != to.XEmbeddedResource {
+		c.found(at)
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(from.Properties)) {
@@ -270,17 +289,17 @@ func (c *comparison) compare(from, to *structuralschema.Structural, path string)
 		}
 		field := from.Properties[name]
 		if same, has := to.Properties[name]; has {
-			c.compare(&field, &same, path+"."+name)
+			c.compare(&field, &same, at.then("."+name))
 		} else if to.AdditionalProperties != nil {
-			c.compare(&field, to.AdditionalProperties.Structural, path+"."+name)
+			c.compare(&field, to.AdditionalProperties.Structural, at.then("."+name))
 		} else if !to.XPreserveUnknownFields {
-			c.found(path + "." + name)
+			c.found(at.then("." + name))
 		}
 	}
 	if from.Items != nil && (to.Items != nil || !to.XPreserveUnknownFields) {
-		c.compare(from.Items, to.Items, path+"[]")
+		c.compare(from.Items, to.Items, at.then("[]"))
 	}
-	c.compareUnnamed(from, to, path)
+	c.compareUnnamed(from, to, at)
 }
 
 // ofEveryObject are fields that each object keeps, whatever its schema says.
@@ -293,7 +312,7 @@ var anything = &structuralschema.Structural{
 }
 
 // compareUnnamed is compare for the fields that a schema allows without naming them.
-func (c *comparison) compareUnnamed(from, to *structuralschema.Structural, path string) {
+func (c *comparison) compareUnnamed(from, to *structuralschema.Structural, at *steps) {
 	unnamed := anything
 	switch {
 	case from.AdditionalProperties != nil:
@@ -302,9 +321,10 @@ func (c *comparison) compareUnnamed(from, to *structuralschema.Structural, path 
 		return
 	}
 	if to.AdditionalProperties == nil && !to.XPreserveUnknownFields {
-		c.found(path + ".*")
+		c.found(at.then(".*"))
 		return
 	}
+	c.left -= len(to.Properties)
 	for _, name := range slices.Sorted(maps.Keys(to.Properties)) {
 		if c.ends() {
 			return
@@ -314,13 +334,13 @@ func (c *comparison) compareUnnamed(from, to *structuralschema.Structural, path 
 		}
 		if _, named := from.Properties[name]; !named {
 			field := to.Properties[name]
-			c.compare(unnamed, &field, path+"."+name)
+			c.compare(unnamed, &field, at.then("."+name))
 		}
 	}
 	if to.AdditionalProperties != nil {
-		c.compare(unnamed, to.AdditionalProperties.Structural, path+".*")
+		c.compare(unnamed, to.AdditionalProperties.Structural, at.then(".*"))
 	}
 	if from.Items == nil && to.Items != nil { // The value may be a list.
-		c.compare(unnamed, to.Items, path+"[]")
+		c.compare(unnamed, to.Items, at.then("[]"))
 	}
 }

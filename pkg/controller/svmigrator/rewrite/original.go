@@ -21,8 +21,8 @@ import (
 	"hash/fnv"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 )
@@ -44,10 +44,12 @@ func fingerprintOf(m *metav1.ObjectMeta) fingerprint {
 // in every patch.
 func distinct(owners []metav1.OwnerReference) []metav1.OwnerReference {
 	var all []metav1.OwnerReference
+	known := sets.New[string]()
 	for _, owner := range owners {
-		same := func(other metav1.OwnerReference) bool { return equality.Semantic.DeepEqual(owner, other) }
-		if !slices.ContainsFunc(all, same) {
+		encoded, _ := json.Marshal(owner) // It was decoded.
+		if !known.Has(string(encoded)) {
 			all = append(all, owner)
+			known.Insert(string(encoded))
 		}
 	}
 	return all

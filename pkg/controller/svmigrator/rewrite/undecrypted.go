@@ -26,10 +26,12 @@ var NotDecrypted = regexp.MustCompile(
 		`(unable to transform key "|data from the storage is not transformable|\[?(no matching (prefix|key was) found|` +
 		`identity transformer tried to read encrypted data|failed to decrypt DEK|got unexpected nil transformer|` +
 		`encryptedDEKSource with keyID hash |cipher: message authentication failed|invalid padding on input|` +
-		`invalid PKCS7 data|output array was not large enough for encryption))`)
+		`invalid PKCS7 data|output array was not large enough for encryption))` +
+		`|^failed to read one or more \S+ from the storage$`) // Servers before 1.37 do not say more.
 
 // KeyRemedy is what an administrator can do about a message that NotDecrypted matches.
-const KeyRemedy = "Delete nothing. Give every API server the encryption keys of all objects, or repair the KMS"
+const KeyRemedy = "Delete nothing. Give every API server the encryption keys of all objects, and identity as the " +
+	"last provider if some may be plain text, or repair the KMS"
 
 // keyRemedy returns KeyRemedy as it follows the message, or an empty string if the failure is another one.
 func (f Failure) keyRemedy() string {

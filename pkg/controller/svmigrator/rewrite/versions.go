@@ -67,7 +67,8 @@ func (r *rewriter) droppedAt(object *whole, version string) (field string, err e
 		return "", err
 	}
 	delete(before, "metadata") // It is the same at all versions.
-	return difference(before, r.resource.Schemas.AfterWrite(before, version), "", true), nil
+	field, _ = difference(before, r.resource.Schemas.AfterWrite(before, version), true)
+	return field, nil
 }
 
 // addsDefaults reports whether a merge patch of the resource may add defaults to objects.
@@ -125,7 +126,8 @@ func (r *rewriter) storedAs(there, here *whole) (bool, error) {
 	}
 	stored := r.resource.Schemas.Convert(other, r.resource.Version)
 	stored["apiVersion"] = here.APIVersion
-	return difference(object, stored, "", false) == "", nil
+	_, differs := difference(object, stored, false)
+	return !differs, nil
 }
 
 // WouldDrop is in the message about an object that would lose a field.

@@ -216,7 +216,8 @@ func (r *rewriter) compareTrees(before, after *whole, version string) (path stri
 	if r.resource.Schemas != nil {
 		expected = r.resource.Schemas.AfterWrite(expected, version)
 	}
-	return difference(expected, written, "", false), nil
+	path, _ = difference(expected, written, false)
+	return path, nil
 }
 
 // managedByUs reports whether this program has changed a field of the object. The entry that cleaning may add has

@@ -48,7 +48,8 @@ func decode(answer rest.Result) (*whole, error) {
 	}
 	w := &whole{}
 	w.json, _ = answer.Raw() // Error has returned its error, with more of the API server's answer.
-	if err := json.Unmarshal(w.json, &w.PartialObjectMetadata); err != nil {
+	// This one does not take a field Metadata for the metadata.
+	if err := utiljson.Unmarshal(w.json, &w.PartialObjectMetadata); err != nil {
 		return nil, fmt.Errorf("decoding an object: %w", err)
 	}
 	if w.UID == "" {
@@ -57,7 +58,7 @@ func decode(answer rest.Result) (*whole, error) {
 	return w, nil
 }
 
-// tree returns all fields of the object, and its distinct owners.
+// tree returns all fields of the object that count in a comparison, and its distinct owners.
 func (w *whole) tree() (map[string]any, error) {
 	object := &unstructured.Unstructured{}
 	if err := utiljson.Unmarshal(w.json, &object.Object); err != nil { // This one rounds no integers.
@@ -65,6 +66,9 @@ func (w *whole) tree() (map[string]any, error) {
 	}
 	if owners := distinct(w.OwnerReferences); len(owners) < len(w.OwnerReferences) {
 		object.SetOwnerReferences(owners)
+	}
+	for _, name := range ofEachWrite {
+		unstructured.RemoveNestedField(object.Object, "metadata", name)
 	}
 	return object.Object, nil
 }
@@ -88,52 +92,46 @@ func (w *whole) fields() (all struct{ ofObject, ofMetadata map[string]json.RawMe
 // ofEachWrite are the fields of metadata that do not count in a comparison.
 var ofEachWrite = []string{"resourceVersion", "managedFields"}
 
-// difference returns the path of the first field that differs, or an empty string. It does not return values, because
-// they may be secret. A field that is null counts as absent. With onlyLosses it counts as a field, and fields of maps
-// that only after has do not count.
-func difference(before, after any, path string, onlyLosses bool) string {
+// difference returns the path of the first field that differs, and whether there is one. It does not return values,
+// because they may be secret. A field that is null counts as absent. With onlyLosses it counts as a field, and fields
+// of maps that only after has do not count. The path is made on the way back: an object may be thousands of fields
+// deep.
+func difference(before, after any, onlyLosses bool) (path string, differs bool) {
 	switch a := before.(type) {
 	case map[string]any:
 		b, same := after.(map[string]any)
 		if !same {
-			return path
+			return "", true
 		}
 		names := sets.KeySet(a)
 		if !onlyLosses {
 			names = names.Union(sets.KeySet(b))
 		}
 		for _, name := range slices.Sorted(maps.Keys(names)) {
-			if path == ".metadata" && slices.Contains(ofEachWrite, name) {
-				continue
-			}
 			if _, kept := b[name]; onlyLosses && !kept {
-				return path + "." + name
+				return "." + name, true
 			}
-			if found := difference(a[name], b[name], path+"."+name, onlyLosses); found != "" {
-				return found
+			if below, found := difference(a[name], b[name], onlyLosses); found {
+				return "." + name + below, true
 			}
 		}
-		return ""
+		return "", false
 	case []any:
 		b, same := after.([]any)
 		if !same {
-			return path
+			return "", true
 		}
 		for i := range max(len(a), len(b)) {
-			at := itemPath(path, i)
 			if i >= len(a) || i >= len(b) {
-				return at
+				return item(i), true
 			}
-			if found := difference(a[i], b[i], at, onlyLosses); found != "" {
-				return found
+			if below, found := difference(a[i], b[i], onlyLosses); found {
+				return item(i) + below, true
 			}
 		}
-		return ""
+		return "", false
 	}
-	if !reflect.DeepEqual(before, after) {
-		return path
-	}
-	return ""
+	return "", !reflect.DeepEqual(before, after)
 }
 
-func itemPath(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }
+func item(i int) string { return "[" + strconv.Itoa(i) + "]" }

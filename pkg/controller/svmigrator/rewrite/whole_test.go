@@ -17,7 +17,6 @@ limitations under the License.
 package rewrite
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -27,6 +26,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -67,18 +67,16 @@ func TestDifference(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var a, b map[string]any
-			if err := json.Unmarshal([]byte(before), &a); err != nil {
-				t.Fatal(err)
+			a, errA := (&whole{json: []byte(before)}).tree()
+			b, errB := (&whole{json: []byte(test.after)}).tree()
+			if errA != nil || errB != nil {
+				t.Fatal(errA, errB)
 			}
-			if err := json.Unmarshal([]byte(test.after), &b); err != nil {
-				t.Fatal(err)
+			if got, differs := difference(a, b, false); got != test.want || differs != (got != "") {
+				t.Errorf("the difference is at %q (%t), want %q", got, differs, test.want)
 			}
-			if got := difference(a, b, "", false); got != test.want {
-				t.Errorf("the difference is at %q, want %q", got, test.want)
-			}
-			if got := difference(a, b, "", true); got != test.lost {
-				t.Errorf("the loss is at %q, want %q", got, test.lost)
+			if got, differs := difference(a, b, true); got != test.lost || differs != (got != "") {
+				t.Errorf("the loss is at %q (%t), want %q", got, differs, test.lost)
 			}
 		})
 	}
@@ -92,12 +90,68 @@ func TestLongListsNeedLittleMemory(t *testing.T) {
 	before, after := list(), list()
 	var began, ended runtime.MemStats
 	runtime.ReadMemStats(&began)
-	if difference(before, after, "", false) != "" || difference(before, after, "", true) != "" {
-		t.Error("equal lists differ")
+	for _, onlyLosses := range []bool{false, true} {
+		if path, differs := difference(before, after, onlyLosses); differs {
+			t.Errorf("equal lists differ at %q", path)
+		}
 	}
 	runtime.ReadMemStats(&ended)
 	if n := (ended.TotalAlloc - began.TotalAlloc) / items; n > bytesForItem {
 		t.Errorf("two comparisons have allocated %d bytes for each item, want at most %d", n, bytesForItem)
+	}
+}
+
+// TestDeepObjectsNeedLittleMemory compares fields that are as deep as etcd allows, with long names.
+func TestDeepObjectsNeedLittleMemory(t *testing.T) {
+	const depth = 3000
+	name := strings.Repeat("n", 350)
+	deep := func(value any) any {
+		for range depth {
+			value = map[string]any{name: value}
+		}
+		return value
+	}
+	before, after := deep("a"), deep("b")
+	var began, ended runtime.MemStats
+	runtime.ReadMemStats(&began)
+	if path, differs := difference(before, deep("a"), false); differs {
+		t.Errorf("equal objects differ at %q", path)
+	}
+	runtime.ReadMemStats(&ended)
+	if n := (ended.TotalAlloc - began.TotalAlloc) >> 20; n > 50 {
+		t.Errorf("the comparison has allocated %d MiB", n)
+	}
+	if path, _ := difference(before, after, false); len(path) != depth*(1+len(name)) {
+		t.Errorf("the path has %d bytes", len(path))
+	}
+}
+
+// TestFieldsLikeMetadata has fields that differ from those of each object only in their case.
+func TestFieldsLikeMetadata(t *testing.T) {
+	const like = `{"kind":"W","metadata":{"uid":"u","managedFields":[{}]},"Kind":{},"Metadata":"m","apiversion":3}`
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprint(w, like)
+	}))
+	defer server.Close()
+	e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1")}, "")
+	if object, err := w.getAt(t.Context(), &sweep.Object{Name: "w"}, "v1"); err != nil || len(object.ManagedFields) != 1 {
+		t.Errorf("%+v, %v", object, err)
+	}
+}
+
+// TestManyOwners has as many owners as etcd allows. Whoever may write an object can list them.
+func TestManyOwners(t *testing.T) {
+	owners := make([]metav1.OwnerReference, 0, 75_000)
+	for i := range cap(owners) {
+		owners = append(owners, metav1.OwnerReference{Name: fmt.Sprint(i / 2), Controller: new(false)})
+	}
+	if n := len(distinct(owners)); n != len(owners)/2 {
+		t.Errorf("%d owners are distinct, want %d", n, len(owners)/2)
 	}
 }
 
