@@ -49,9 +49,7 @@ type Ledger struct {
 // server's Lease is gone.
 func NewLedger(linger time.Duration) *Ledger {
 	l := &Ledger{
-		servers: &servers{
-			linger: linger, departedIdentities: map[string]time.Time{}, departedProcesses: map[Process]time.Time{},
-		},
+		servers:     &servers{linger: linger, departed: map[Process]time.Time{}},
 		sharing:     sharing{},
 		definitions: definitions{},
 		aggregated:  aggregated{},

@@ -83,7 +83,7 @@ func (l *looks) set(now time.Time, look Look) (unread []Process) {
 
 // noteRead records that the last look read the living processes.
 func (l *looks) noteRead(now time.Time) {
-	before, allServe := l.readings, !slices.ContainsFunc(l.needed(), func(address string) bool {
+	before, allServe := l.readings, !slices.ContainsFunc(l.needed(now), func(address string) bool {
 		return !l.last.Documents[address].ServesStorageVersions
 	})
 	l.read, l.readAt, l.readings, l.mayBeTakenOver = l.servers.living, now, map[Process]reading{}, false

@@ -52,7 +52,7 @@ func (l *looks) problemOfLook(now time.Time) *Problem {
 		return l.problem("API servers started or stopped (alive: %s), and their discovery documents have not been "+
 			"read since. The manager reads them within seconds", l.servers.names())
 	}
-	for _, address := range l.needed() {
+	for _, address := range l.needed(now) {
 		document := l.last.Documents[address]
 		if document.Failure != "" {
 			return l.problem("the manager could not find out what the API server at %s writes: %s. If a request "+
@@ -65,12 +65,12 @@ func (l *looks) problemOfLook(now time.Time) *Problem {
 // needed returns the addresses of the last look whose documents a complete look must have. Where an address tells its
 // server, the addresses of servers that left a short time ago are not needed. An address that no Lease names is
 // needed, because a server without a Lease may run there.
-func (l *looks) needed() []string {
+func (l *looks) needed(now time.Time) []string {
 	if !l.byAddress {
 		return l.addresses
 	}
 	departed := sets.Set[string]{}
-	for identity := range l.servers.departedIdentities {
+	for identity := range l.servers.lingering(now) {
 		departed.Insert(l.lastAdvertised[identity])
 	}
 	return slices.DeleteFunc(slices.Clone(l.addresses), departed.Has)
@@ -97,7 +97,7 @@ func (l *looks) problemOfCount(now time.Time) *Problem {
 	case len(l.unreadLiving()) > 0 && l.departedMayAnswer(now) && answering < living+len(l.servers.lingering(now)):
 		return l.problem("an API server that stopped may still answer at one of the addresses %s, in the place of "+
 			"one that lives (%s). This ends by itself within minutes", asked, l.servers.names())
-	case living == 0 && len(l.servers.departedProcesses) > 0: // Where there never were Leases, one server is assumed.
+	case living == 0 && len(l.servers.departed) > 0: // Where there never were Leases, one server is assumed.
 		return l.problem("no API server has a living identity Lease anymore, so the API servers cannot be counted. " +
 			"Make sure that they can renew their Leases in kube-system")
 	default:

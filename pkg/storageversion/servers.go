@@ -33,12 +33,10 @@ type servers struct {
 	// linger is for how long the address of a server may still answer after the server's Lease is gone.
 	linger time.Duration
 	living []Process // in order
-	// departedIdentities is when an identity lost its Lease. The address of a departed server may still answer. If
-	// another server has come, and has no address yet, a look may take that answer for the answer of the new server.
-	departedIdentities map[string]time.Time
-	// departedProcesses is when each process left that has not come back.
-	departedProcesses map[Process]time.Time
-	firstSet          time.Time // when the living became known; zero until then
+	// departed is when each process left that may come back. One whose identity lives in another process has ended,
+	// because that process listens where it did.
+	departed map[Process]time.Time
+	firstSet time.Time // when the living became known; zero until then
 	// changed is when a process came or left last, was found to be replaced, or may have ended with a connection.
 	changed time.Time
 }
@@ -57,14 +55,16 @@ func (s *servers) set(
 	came = slices.ContainsFunc(living, func(p Process) bool { return !unbroken || !slices.Contains(s.living, p) })
 	s.firstSet = cmp.Or(s.firstSet, now)
 	for _, process := range left {
-		s.departedIdentities[process.Identity], s.departedProcesses[process] = now, now
+		s.departed[process] = now
 	}
 	for process := range next {
-		delete(s.departedIdentities, process.Identity)
-		if at, exists := s.departedProcesses[process]; exists {
+		if at, exists := s.departed[process]; exists {
 			back[process] = at
-			delete(s.departedProcesses, process)
 		}
+		maps.DeleteFunc(s.departed, func(other Process, _ time.Time) bool {
+			// A process without an incarnation need not have lived: nobody saw it.
+			return other == process || other.Identity == process.Identity && process.Incarnation != ""
+		})
 	}
 	s.changed = now
 	s.living = slices.SortedFunc(maps.Keys(next), compareProcesses)
@@ -90,10 +90,16 @@ func (s *servers) incarnation(identity string) string {
 // answer.
 func (s *servers) mayHaveMissedDeparture(now time.Time) bool { return now.Sub(s.firstSet) <= s.linger }
 
-// lingering returns the servers that departed so lately that their addresses may still answer. It forgets the others.
+// lingering returns the servers that departed so lately that their addresses may still answer. If another server has
+// come, and has no address yet, a look may take such an answer for that of the new server.
 func (s *servers) lingering(now time.Time) sets.Set[string] {
-	maps.DeleteFunc(s.departedIdentities, func(_ string, at time.Time) bool { return now.Sub(at) > s.linger })
-	return sets.KeySet(s.departedIdentities)
+	lingering := sets.Set[string]{}
+	for process, at := range s.departed {
+		if now.Sub(at) <= s.linger {
+			lingering.Insert(process.Identity)
+		}
+	}
+	return lingering
 }
 
 // names returns the identities of the living for a message.

@@ -17,6 +17,7 @@ limitations under the License.
 package storageversion
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -209,5 +210,55 @@ func TestServerThatLeavesTwice(t *testing.T) {
 	}
 	if !slices.Equal(unread, left) {
 		t.Errorf("departures at %v, want %v", unread, left)
+	}
+}
+
+// TestServerThatComesBackAfterAGap has nobody know whether another process of the server lived meanwhile.
+func TestServerThatComesBackAfterAGap(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1", "b/1")
+	s.SetDefinition(s.tick(), widgets, widget(1, "v1", "v1"))
+	s.servers(true, "a/1")
+	s.SetDefinition(s.tick(), widgets, widget(2, "v2", "v1", "v2"))
+	s.servers(true, "a/1", "b")
+	s.servers(true, "a/1", "b/1")
+	sightings := s.Observe(s.now, widgets).Sightings
+	if !slices.ContainsFunc(sightings, func(s Sighting) bool {
+		return slices.Contains(s.UnreadDeparted, Process{Identity: "b", Incarnation: "1"})
+	}) {
+		t.Errorf("b/1 may write v1, got %+v", sightings)
+	}
+}
+
+// TestServerThatRestartsAgainAndAgain wants that its processes are forgotten which cannot come back.
+func TestServerThatRestartsAgainAndAgain(t *testing.T) {
+	s := newStory()
+	for _, process := range strings.Split("a/1 a/2 a/3 a/4", " ") {
+		s.servers(true, process)
+		s.servers(true)
+	}
+	if departed := s.Ledger.servers.departed; len(departed) != 1 {
+		t.Errorf("remembers %v, want only a/4", departed)
+	}
+}
+
+// TestAddressOfAServerThatLeftLongAgo has an address fail that an API server without a Lease may have by now.
+func TestAddressOfAServerThatLeftLongAgo(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1", "b/1")
+	advertised := map[string]string{"a": "of-a", "b": "of-b"}
+	looks := func(documents map[string]Document) {
+		s.SetLook(s.tick(), Look{Living: s.Living(), Advertised: maps.Clone(advertised), Documents: documents})
+	}
+	looks(map[string]Document{"of-a": writes(appsV1), "of-b": writes(appsV1)})
+	delete(advertised, "b")
+	s.servers(true, "a/1")
+	looks(map[string]Document{"of-a": writes(appsV1), "of-b": {Failure: "connection refused"}})
+	linger := s.Ledger.servers.linger
+	if problem := s.Ledger.looks.problemOfLook(s.now); problem != nil {
+		t.Errorf("b has just left: %+v", problem)
+	}
+	if s.Ledger.looks.problemOfLook(s.now.Add(2*linger)) == nil {
+		t.Error("b left long ago, and a process may run there that has no Lease")
 	}
 }
