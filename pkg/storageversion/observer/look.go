@@ -67,10 +67,10 @@ func (p *discoveryPoller) readServers(ctx context.Context) storageversion.Look {
 	}
 	p.mu.Unlock()
 	if !p.planMeeting(&look, addresses) || !p.readProcesses(ctx, &look, addresses) {
-		collect(ctx, &look, addresses, func(address string) (document storageversion.Document, whyNot string) {
-			document = p.readServer(ctx, address)
+		collect(ctx, &look, addresses, func(address string) (storageversion.Document, error) {
+			document := p.readServer(ctx, address)
 			document.Connected = document.Connected && !look.Shared // The next look may reach another process there.
-			return document, ""
+			return document, nil
 		})
 	}
 	return look
@@ -110,15 +110,13 @@ func (p *discoveryPoller) readProcesses(
 	for address, err := range m.unanswered() {
 		look.Documents[address] = storageversion.Document{Failure: err.Error()}
 	}
-	names := slices.Collect(maps.Keys(m.met))
-	collect(ctx, look, names, func(name string) (document storageversion.Document, whyNot string) {
+	names := slices.Sorted(maps.Keys(m.met))
+	unconfirmed := collect(ctx, look, names, func(name string) (storageversion.Document, error) {
 		one := m.met[name]
 		document, times := p.readProcess(ctx, one, name)
-		if err := one.confirm(ctx, times); err != nil {
-			whyNot = m.whyUnconfirmed(err)
-		}
-		return document, whyNot
+		return document, one.confirm(ctx, times)
 	})
+	look.WhyUnmet = cmp.Or(m.whyUnconfirmed(unconfirmed), look.WhyUnmet)
 	for name, one := range m.met {
 		if document := look.Documents[name]; document.Connected && p.kept.find(name) == nil {
 			m.leaveOpen(one)
@@ -154,28 +152,27 @@ func (p *discoveryPoller) readProcess(
 }
 
 // collect asks several servers at once, and puts their documents into the look. If a document does not count, ask
-// returns why not.
+// returns why not. collect returns these errors in the order of the names.
 func collect(
 	ctx context.Context, look *storageversion.Look, names []string,
-	ask func(name string) (document storageversion.Document, whyNot string),
-) {
-	var mu sync.Mutex
+	ask func(name string) (storageversion.Document, error),
+) []error {
+	found, errs := make([]storageversion.Document, len(names)), make([]error, len(names))
 	var readers sync.WaitGroup
-	for _, name := range names {
+	for i, name := range names {
 		readers.Go(func() {
-			document, whyNot := ask(name)
+			found[i], errs[i] = ask(name)
 			klog.FromContext(ctx).V(4).Info("Read the discovery documents of an API server", "address", name,
-				"resources", len(document.Resources), "failure", document.Failure, "counts", whyNot == "")
-			mu.Lock()
-			defer mu.Unlock()
-			if whyNot != "" {
-				look.WhyUnmet = whyNot
-			} else {
-				look.Documents[name] = document
-			}
+				"resources", len(found[i].Resources), "failure", found[i].Failure, "counts", errs[i] == nil)
 		})
 	}
 	readers.Wait()
+	for i, name := range names {
+		if errs[i] == nil {
+			look.Documents[name] = found[i]
+		}
+	}
+	return errs
 }
 
 // builtInVersions asks a server for the built-in group versions that it serves itself. Those of one group come in the

@@ -126,14 +126,20 @@ func (m *meeting) whyUnmet() string {
 	}
 }
 
-// whyUnconfirmed returns why a process that was met does not count, and what to do.
-func (m *meeting) whyUnconfirmed(err error) string {
-	if errors.Is(err, errMixed) {
+// whyUnconfirmed returns why processes that were met do not count, and what to do. It is empty if all of them count.
+// If there are several reasons, it is the one that lasts.
+func (m *meeting) whyUnconfirmed(errs []error) string {
+	err := cmp.Or(errs...)
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(errors.Join(errs...), errMixed):
 		return fmt.Sprintf("the API servers share %s, where %v. If this lasts, a load balancer there distributes requests. "+
-			"Make it pass TLS connections through, or %s", m.where(), err, ownAddresses)
+			"Make it pass TLS connections through, or %s", m.where(), errMixed, ownAddresses)
+	default:
+		return fmt.Sprintf("the API servers share %s, where one of them did not answer again: %v. The manager asks again",
+			m.where(), err)
 	}
-	return fmt.Sprintf("the API servers share %s, where one of them did not answer again: %v. The manager asks again",
-		m.where(), err)
 }
 
 // processName is what stands for the address of a process. It does not depend on the addresses that servers share,

@@ -225,3 +225,18 @@ func TestAddressThatFailsOnce(t *testing.T) {
 		t.Errorf("met %d processes, and no answer at %v", len(m.met), unanswered)
 	}
 }
+
+// TestWhyUnconfirmed has several processes fail in different ways. The message must not change from look to look.
+func TestWhyUnconfirmed(t *testing.T) {
+	m := &meeting{addresses: []string{"10.0.0.1:443"}}
+	gone := errors.New("connection refused")
+	for want, errs := range map[string][]error{
+		"":                          {nil, nil},
+		"where " + errMixed.Error(): {nil, gone, errMixed, gone},
+		gone.Error():                {nil, gone, errors.New("no route to host")},
+	} {
+		if got := m.whyUnconfirmed(errs); !strings.Contains(got, want) || (got == "") != (want == "") {
+			t.Errorf("%v: got %q, want %q", errs, got, want)
+		}
+	}
+}
