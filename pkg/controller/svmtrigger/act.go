@@ -203,7 +203,7 @@ func (c *Controller) createMigration(ctx context.Context, in Input, d Decision) 
 		return fmt.Errorf("creating migration %q: %w", d.Create.Name, err)
 	}
 	c.migrationWrites.wrote(in.Observation.Resource, created.ResourceVersion)
-	migrationsCreated.WithLabelValues(string(d.Reason)).Inc()
+	migrationsCreated.WithLabelValues().Inc()
 	klog.FromContext(ctx).V(2).Info("Created migration", "migration", klog.KObj(created), "uid", created.UID,
 		"reason", d.Reason, "target", created.Spec.Target)
 	return nil

@@ -37,7 +37,7 @@ const subsystem = "storage_version_migration_trigger"
 
 var (
 	migrationsCreated = controller.NewCounter(subsystem, "migrations_created_total",
-		"Number of StorageVersionMigrations created, by the reason of the decision.", "reason")
+		"Number of StorageVersionMigrations that the trigger created.")
 	migrationsDeleted = controller.NewCounter(subsystem, "migrations_deleted_total",
 		"Number of unfinished StorageVersionMigrations that the trigger deleted, by the reason.", "reason")
 	warnings = controller.NewCounter(subsystem, "warnings_total",
@@ -70,6 +70,7 @@ var Register = sync.OnceFunc(func() {
 		eventStoredVersionsShortened, eventMigrationFailed, eventNotServed, eventNotWritten, eventMigrationRefused} {
 		warnings.WithLabelValues(reason)
 	}
+	migrationsCreated.WithLabelValues()
 })
 
 // collectGauges computes the gauges from the caches.
