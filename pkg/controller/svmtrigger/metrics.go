@@ -24,8 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -52,13 +50,10 @@ var (
 	notMigrated = controller.NewGaugeDesc(subsystem, "resources_not_migrated",
 		"Number of resources with objects that may be stored in old encodings, by the reason of the Migrated condition.",
 		"reason")
-	waitingMigrations = controller.NewGaugeDesc(subsystem, "migrations_waiting",
-		"Number of resources whose migration is created and has not begun.")
 	sinceLastRead = controller.NewGaugeDesc(subsystem, "seconds_since_last_observation",
 		"Time since the last successful observation of what the servers write, by source.", "source")
 
-	gauges = controller.NewGauges(collectGauges, storageStates, notAgreed, notMigrated, waitingMigrations,
-		sinceLastRead)
+	gauges = controller.NewGauges(collectGauges, storageStates, notAgreed, notMigrated, sinceLastRead)
 )
 
 // Register adds the metrics of this package to the legacy registry, once.
@@ -75,9 +70,7 @@ var Register = sync.OnceFunc(func() {
 
 // collectGauges computes the gauges from the caches.
 func collectGauges(c *Controller, gauge controller.Gauge) {
-	// A cache has no errors.
-	states, _ := c.caches.States.List(labels.Everything())
-	migrations, _ := c.caches.Migrations.List(labels.Everything())
+	states, _ := c.caches.States.List(labels.Everything()) // A cache has no errors.
 	persisted := map[string]int{"1": 0, "2": 0, "3+": 0, "unknown": 0}
 	for _, state := range states {
 		persisted[persistedCount(state)]++
@@ -91,13 +84,6 @@ func collectGauges(c *Controller, gauge controller.Gauge) {
 	for reason, number := range reasonsAgainst(migrationv1alpha1.StorageStateMigrated, states) {
 		gauge(notMigrated, float64(number), reason)
 	}
-	waiting := sets.New[schema.GroupResource]()
-	for _, migration := range migrations {
-		if !migration.Begun() && !migration.Finished() {
-			waiting.Insert(migration.GroupResource())
-		}
-	}
-	gauge(waitingMigrations, float64(waiting.Len()))
 	lastRead := c.observer.LastRead()
 	if _, read := lastRead[migrationv1alpha1.EvidenceFromServerDiscovery]; !read { // All clusters have API servers.
 		gauge(sinceLastRead, c.clock.Since(c.made).Seconds(), string(migrationv1alpha1.EvidenceFromServerDiscovery))

@@ -23,7 +23,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -50,12 +49,6 @@ func TestMetrics(t *testing.T) {
 	f.observations.looks = map[migrationv1alpha1.EvidenceSource]time.Time{
 		migrationv1alpha1.EvidenceFromServerDiscovery: start.Add(-time.Minute),
 	}
-	begun, ended := migrationOf(widgets, "begun"), migrationOf(widgets, "ended")
-	begun.Status.StartTime, begun.Status.Target = &metav1.Time{Time: start}, &migrationv1alpha1.MigrationTarget{}
-	ended.Status.Conditions = []migrationv1alpha1.MigrationCondition{
-		{Type: migrationv1alpha1.MigrationFailed, Status: corev1.ConditionTrue},
-	}
-	f.cache(t, begun, ended, migrationOf(gadgets, "waits"), migrationOf(gadgets, "waits-too"))
 	if got := shownGauges(t); len(got) > 0 {
 		t.Errorf("nothing runs, and yet there is %v", got)
 	}
@@ -67,7 +60,6 @@ func TestMetrics(t *testing.T) {
 		"storage_states unknown":                         2,
 		"resources_not_agreed ServersDisagree":           1,
 		"resources_not_migrated AwaitingAgreement":       1,
-		"migrations_waiting":                             1,
 		"seconds_since_last_observation ServerDiscovery": 60,
 	}
 	if diff := cmp.Diff(want, shownGauges(t)); diff != "" {
