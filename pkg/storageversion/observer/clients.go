@@ -17,9 +17,11 @@ limitations under the License.
 package observer
 
 import (
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -142,6 +144,15 @@ func (c *clients) reader(address string, direct bool) (documents.Reader, error) 
 		c.readers[address] = reader
 	}
 	return reader, err
+}
+
+// forgetOthers forgets the readers of all other addresses. Where API servers come and go, addresses do so too.
+func (c *clients) forgetOthers(addresses []string) {
+	c.readersMu.Lock()
+	defer c.readersMu.Unlock()
+	maps.DeleteFunc(c.readers, func(address string, _ documents.Reader) bool {
+		return !slices.Contains(addresses, address)
+	})
 }
 
 // directTo returns the configuration for a server at its own address.

@@ -60,3 +60,20 @@ func TestClientsOfSingleServers(t *testing.T) {
 		t.Error("the dialer is lost")
 	}
 }
+
+func TestReadersOfAddressesThatAreGone(t *testing.T) {
+	c, err := newClients(&rest.Config{Host: "https://api.example.com"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, address := range []string{"10.0.0.1:443", "10.0.0.2:443"} {
+		if _, err := c.reader(address, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := c.readers["10.0.0.2:443"]
+	c.forgetOthers([]string{"10.0.0.2:443"})
+	if kept, err := c.reader("10.0.0.2:443", true); err != nil || kept != before || len(c.readers) != 1 {
+		t.Errorf("readers %v, error %v", c.readers, err)
+	}
+}

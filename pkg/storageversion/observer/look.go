@@ -66,6 +66,7 @@ func (p *discoveryPoller) readServers(ctx context.Context) storageversion.Look {
 		Living: p.ledger.Living(), Advertised: p.leases.shown.advertised(), Documents: map[string]storageversion.Document{},
 	}
 	p.mu.Unlock()
+	p.clients.forgetOthers(addresses)
 	if !p.planMeeting(&look, addresses) || !p.readProcesses(ctx, &look, addresses) {
 		collect(ctx, &look, addresses, func(address string) (storageversion.Document, error) {
 			document := p.readServer(ctx, address)
