@@ -33,7 +33,7 @@ import (
 func (s *sharedLedger) followDefinitions(ctx context.Context, from *watchedList) {
 	followWithHealth(ctx, s.healthOf(storageversion.Custom), from, func(d delta[*documents.Definition]) {
 		s.update(func(now time.Time) storageversion.Changes {
-			s.noteAnswer(migrationv1alpha1.EvidenceFromCustomResourceDefinition, d.revision)
+			s.lastRead[migrationv1alpha1.EvidenceFromCustomResourceDefinition] = from.revisionSeen
 			changes := storageversion.Changes{}
 			for _, definition := range d.set {
 				maps.Copy(changes, s.ledger.SetDefinition(now, definition.Resource(), definitionFact(definition)))

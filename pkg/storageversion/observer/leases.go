@@ -60,8 +60,7 @@ type leaseWatcher struct {
 	lostAddresses sets.Set[string]
 
 	// Only the goroutine of the watch uses these.
-	leases   serverLeases
-	reported bool
+	leases serverLeases
 
 	// Only the goroutine that polls uses these. lateSince is when a poll found the watch to be late.
 	lateSince time.Time
@@ -117,7 +116,6 @@ func (w *leaseWatcher) livedBefore(
 // none of them.
 func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Process, unbroken bool) {
 	living, gone := w.leases.processes(w.readyAddresses())
-	changed := false
 	var before []storageversion.Process
 	w.update(func(now time.Time) storageversion.Changes {
 		before = w.ledger.Living()
@@ -127,10 +125,6 @@ func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Pr
 		for _, one := range w.leases.lost {
 			w.lostAddresses.Insert(one.address)
 		}
-		if unbroken && len(earlier) == 0 && w.reported && slices.Equal(before, living) {
-			return nil // A server renewed its Lease.
-		}
-		changed = true
 		changes := storageversion.Changes{}
 		for _, lived := range earlier {
 			maps.Copy(changes, w.ledger.SetServers(now, lived, true))
@@ -138,16 +132,16 @@ func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Pr
 		maps.Copy(changes, w.ledger.SetServers(now, living, unbroken))
 		return changes
 	})
-	if changed {
-		w.reported = true
-		logger := klog.FromContext(ctx)
-		logger.V(2).Info("The living API servers are known", "earlier", earlier, "living", living,
-			"gone", gone, "unbroken", unbroken)
-		if started, ended := identitiesOnlyIn(living, before), identitiesOnlyIn(before, living); len(started)+len(ended) > 0 {
-			logger.Info("API servers started or ended", "started", started, "ended", ended)
-		}
-		w.serversChanged.raise()
+	if unbroken && len(earlier) == 0 && slices.Equal(before, living) {
+		return // A server renewed its Lease.
 	}
+	logger := klog.FromContext(ctx)
+	logger.V(2).Info("The living API servers are known", "earlier", earlier, "living", living,
+		"gone", gone, "unbroken", unbroken)
+	if started, ended := identitiesOnlyIn(living, before), identitiesOnlyIn(before, living); len(started)+len(ended) > 0 {
+		logger.Info("API servers started or ended", "started", started, "ended", ended)
+	}
+	w.serversChanged.raise()
 }
 
 // identitiesOnlyIn returns the identities of the processes that are not among the others.

@@ -77,8 +77,7 @@ func New(config *rest.Config, options Options) (*Observer, error) {
 	shared := &sharedLedger{
 		clock: options.Clock, pollInterval: options.PollInterval, ledger: storageversion.NewLedger(linger),
 		serversChanged: newSignal(), storageVersionsServed: newSignal(),
-		lastRead:     map[migrationv1alpha1.EvidenceSource]time.Time{},
-		lastRevision: map[migrationv1alpha1.EvidenceSource]int64{},
+		lastRead: map[migrationv1alpha1.EvidenceSource]time.Time{},
 	}
 	o := &Observer{
 		shared: shared, clients: c,

@@ -58,8 +58,6 @@ type sharedLedger struct {
 	ready       []string // the addresses of servers that are ready, in order
 	subscribers []func(schema.GroupResource)
 	lastRead    map[migrationv1alpha1.EvidenceSource]time.Time
-	// lastRevision is that of the last answer of each watch.
-	lastRevision map[migrationv1alpha1.EvidenceSource]int64
 }
 
 // update calls change under the lock, and then the subscribers with each resource that change returns.
@@ -79,14 +77,6 @@ func (s *sharedLedger) noteRead(source migrationv1alpha1.EvidenceSource) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lastRead[source] = s.clock.Now()
-}
-
-// noteAnswer notes when a watch said something, at the revision of that answer. The bookmarks of a watch that hangs
-// have the same revision again and again. It runs under the lock.
-func (s *sharedLedger) noteAnswer(source migrationv1alpha1.EvidenceSource, revision int64) {
-	if _, read := s.lastRead[source]; !read || revision != s.lastRevision[source] {
-		s.lastRevision[source], s.lastRead[source] = revision, s.clock.Now()
-	}
 }
 
 // forgetSource notes that nothing is read from a source any more. Otherwise its last read would grow old, as if the

@@ -43,7 +43,7 @@ func (s *sharedLedger) followStorageVersions(ctx context.Context, from *watchedL
 	}
 	follow(ctx, from, func(d delta[*apiserverinternalv1alpha1.StorageVersion]) {
 		s.update(func(now time.Time) storageversion.Changes {
-			s.noteAnswer(migrationv1alpha1.EvidenceFromStorageVersion, d.revision)
+			s.lastRead[migrationv1alpha1.EvidenceFromStorageVersion] = from.revisionSeen
 			changes := storageversion.Changes{}
 			for _, object := range d.set {
 				maps.Copy(changes, s.ledger.SetStorageVersion(now, object.Name, slimStorageVersion(object), !d.listed))

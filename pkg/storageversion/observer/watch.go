@@ -100,7 +100,8 @@ type watchedList struct {
 	// restored is called when a list shows an earlier state of etcd than was seen before, if it is not nil. See Options.
 	restored func(err error, after time.Time)
 	mu       sync.Mutex
-	// revisionSeen is when revision became as high as it is.
+	// revisionSeen is when revision became as high as it is. Bookmarks of a watch that hangs do not change it: they have
+	// the same revision again and again.
 	revisionSeen time.Time
 	// earlierSince is when the first list of a row showed an earlier state, and earlierLast when the last one did.
 	// earlierLast is zero after a list, or a watch, has shown anything else.
