@@ -195,14 +195,14 @@ func (e *evaluation) ofKubeAPIServers() bool {
 // one. Where a process may take over the Lease of the one before, the record says nothing about the server. It has less
 // time there: if such a process leaves unread, nobody learns of it.
 func (e *evaluation) mayWriteAnything(server storageversion.Process) bool {
-	endpoints := e.latestEndpoints()
-	mayPass := slices.ContainsFunc(endpoints, func(endpoint migrationv1alpha1.EndpointEvidence) bool {
+	endpoints, patience := e.latestEndpoints(), e.in.Periods.UnreadPatience
+	leaseMayPass := slices.ContainsFunc(endpoints, func(endpoint migrationv1alpha1.EndpointEvidence) bool {
 		return storageversion.LeaseMayOutliveProcess(endpoint.ServerVersion)
 	})
-	if mayPass || len(endpoints) == 0 || server.Incarnation == "" {
-		return !e.problemMayPass() && (mayPass || e.mayBeUnasked(server))
+	if leaseMayPass || len(endpoints) == 0 || server.Incarnation == "" {
+		patience = e.in.Periods.Patience
 	}
-	return !e.problemWithin(e.in.Periods.UnreadPatience) && e.mayBeUnasked(server)
+	return !e.problemWithin(patience) && (leaseMayPass || e.mayBeUnasked(server))
 }
 
 // latestEndpoints are those of the latest evidence that has any: evidence of discovery has none when a server has left.
