@@ -149,18 +149,23 @@ func (e *evaluation) unrecorded() (sightings []storageversion.Sighting, gap bool
 	if sightings, connected := storageversion.SightingsSince(*recorded, all); connected {
 		return sightings, e.tooOld(recorded)
 	}
-	published := recorded.StorageVersion != nil // Another process may have published, and stored, something else.
-	return all, published || storageversion.Durable(*recorded) || storageversion.Anonymous(*recorded) ||
-		e.tooOld(recorded) || storageversion.ChangedServer(*recorded, all[0].Evidence) || e.otherProcesses(recorded, all)
+	return all, !e.trustsByAge(recorded, all)
 }
 
-// otherProcesses reports whether the Leases show other processes of kube-apiserver than those that were recorded.
-// Others may have been there in between.
-func (e *evaluation) otherProcesses(
-	recorded *migrationv1alpha1.StorageEvidence, all []storageversion.Sighting,
-) bool {
-	return storageversion.FromKubeAPIServers(*recorded) &&
-		!slices.ContainsFunc(all, func(s storageversion.Sighting) bool {
+// trustsByAge reports whether a record still counts although no sighting continues it: it is too young for something to
+// have happened since. Evidence that can be compared has no such excuse, nor has evidence of processes or servers that
+// may be others by now.
+func (e *evaluation) trustsByAge(recorded *migrationv1alpha1.StorageEvidence, all []storageversion.Sighting) bool {
+	return recorded.StorageVersion == nil && // Another process may have published, and stored, something else.
+		!storageversion.Durable(*recorded) && !storageversion.Anonymous(*recorded) && !e.tooOld(recorded) &&
+		!storageversion.ChangedServer(*recorded, all[0].Evidence) && hasRecordedProcesses(recorded, all)
+}
+
+// hasRecordedProcesses reports whether the Leases have shown the recorded processes of kube-apiserver again. If they
+// show others, these may have been there before. Other evidence is not about processes.
+func hasRecordedProcesses(recorded *migrationv1alpha1.StorageEvidence, all []storageversion.Sighting) bool {
+	return !storageversion.FromKubeAPIServers(*recorded) ||
+		slices.ContainsFunc(all, func(s storageversion.Sighting) bool {
 			return slices.Equal(s.Evidence.Servers, recorded.Servers)
 		})
 }
