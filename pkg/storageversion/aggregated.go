@@ -145,7 +145,7 @@ func (a aggregated) all() resourceSet {
 }
 
 // sighting returns what is written, if the documents of all group versions that have the resource could be read.
-// Replicas that nobody asked, and a server that took the place of another one, write in an unknown encoding. That is a
+// Replicas that nobody read, and a server that took the place of another one, write in an unknown encoding. That is a
 // sighting even if documents could not be read, because these servers may be gone before anybody asks them.
 func (a aggregated) sighting(resource schema.GroupResource) (Sighting, bool) {
 	evidence := migrationv1alpha1.StorageEvidence{Source: migrationv1alpha1.EvidenceFromAggregatedDiscovery}

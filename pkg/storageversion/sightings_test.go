@@ -119,7 +119,7 @@ func TestManySightings(t *testing.T) {
 	}
 }
 
-// TestManyDepartures has many processes leave that nobody has asked. The first of them count as Unknown in the end.
+// TestManyDepartures has many processes leave that nobody has read. The first of them count as Unknown in the end.
 func TestManyDepartures(t *testing.T) {
 	s := newStory()
 	s.servers(true, "a/1")

@@ -56,11 +56,11 @@ var mutants = map[string]struct {
 	"closes its eyes to gaps":                           {mutant: mutant{input: forgetGaps}},
 	"ignores how far the generation is":                 {mutant: mutant{input: forgetGenerations}},
 	"believes whoever shortens storedVersions":          {mutant: mutant{decision: subtractStored}},
-	"forgets the process that nobody asked":             {mutant: mutant{observation: forgetUnseen}},
-	"forgets who left without having been asked":        {mutant: mutant{observation: forgetDeparted}, first: 255},
+	"forgets the process that nobody read":              {mutant: mutant{observation: forgetUnread}},
+	"forgets who left unread":                           {mutant: mutant{observation: forgetDeparted}, first: 255},
 	"forgets what a server that comes back may write":   {mutant: mutant{observation: forgetReturns}, history: comesBack},
 	"agrees although servers are unseen":                {mutant: mutant{observation: overlookProblems}},
-	"forgets the replicas that nobody asked":            {mutant: mutant{observation: forgetReplicas}},
+	"forgets the replicas that nobody read":             {mutant: mutant{observation: forgetReplicas}},
 	"does not ask who follows a definition":             {mutant: mutant{forgetsFollowers: true}, first: 240},
 	"goes on when etcd was restored":                    {mutant: mutant{survivesRestores: true}},
 	"asks who follows only when it starts":              {mutant: mutant{asksFollowersOnce: true}, first: 240},
@@ -317,8 +317,8 @@ func subtractStored(_ *world, in svmtrigger.Input, d *svmtrigger.Decision) {
 	}
 }
 
-// forgetUnseen takes away everything that tells of processes that nobody asked.
-func forgetUnseen(o *storageversion.Observation) {
+// forgetUnread takes away everything that tells of processes that nobody read.
+func forgetUnread(o *storageversion.Observation) {
 	o.UnreadLiving = nil
 	o.Sightings = slices.Clone(o.Sightings)
 	for i, sighting := range o.Sightings {

@@ -76,8 +76,8 @@ type evaluation struct {
 
 	// newEpoch is true if nothing that was proven before counts any more.
 	newEpoch bool
-	// unseenServers is true if servers live that neither the observer nor the writer of the state has asked.
-	unseenServers bool
+	// unreadLiving is true if servers live that neither the observer nor the writer of the state has read.
+	unreadLiving bool
 
 	// findAgreement finds out:
 

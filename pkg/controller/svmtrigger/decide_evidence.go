@@ -55,12 +55,12 @@ func (e *evaluation) recordSightings() {
 		}
 		stored = sighting.Evidence.StoredVersions()
 	}
-	// Servers that nobody asked may have written in any encoding: those that left meanwhile, and those that live.
+	// Servers that nobody read may have written in any encoding: those that left meanwhile, and those that live.
 	unreadDeparted := slices.ContainsFunc(sightings, func(s storageversion.Sighting) bool {
-		return slices.ContainsFunc(s.UnreadDeparted, e.mayBeUnasked)
+		return slices.ContainsFunc(s.UnreadDeparted, e.mayBeUnread)
 	})
-	e.unseenServers = e.ofKubeAPIServers() && slices.ContainsFunc(e.in.Observation.UnreadLiving, e.mayWriteAnything)
-	if gap || unreadDeparted || e.unseenServers {
+	e.unreadLiving = e.ofKubeAPIServers() && slices.ContainsFunc(e.in.Observation.UnreadLiving, e.mayWriteAnything)
+	if gap || unreadDeparted || e.unreadLiving {
 		add(storageversion.Unknown)
 	}
 
@@ -207,7 +207,7 @@ func (e *evaluation) mayWriteAnything(server storageversion.Process) bool {
 	if leaseMayPass || len(endpoints) == 0 || server.Incarnation == "" {
 		patience = e.in.Periods.Patience
 	}
-	return !e.problemWithin(patience) && (leaseMayPass || e.mayBeUnasked(server))
+	return !e.problemWithin(patience) && (leaseMayPass || e.mayBeUnread(server))
 }
 
 // latestEndpoints are those of the latest evidence that has any: evidence of discovery has none when a server has left.
@@ -223,10 +223,10 @@ func (e *evaluation) latestEndpoints() (endpoints []migrationv1alpha1.EndpointEv
 	return endpoints
 }
 
-// mayBeUnasked reports whether the recorded evidence leaves open that the writer of the state never asked this server.
+// mayBeUnread reports whether the recorded evidence leaves open that the writer of the state never read this server.
 // The evidence names all servers that lived. If it is from discovery and has no endpoints, it was recorded because a
-// server left, and the servers in it need not have been asked.
-func (e *evaluation) mayBeUnasked(server storageversion.Process) bool {
+// server left, and the servers in it need not have been read.
+func (e *evaluation) mayBeUnread(server storageversion.Process) bool {
 	recorded := e.old.Evidence
 	if recorded == nil || server.Incarnation == "" || // Nobody knows which process that was.
 		(recorded.Source == migrationv1alpha1.EvidenceFromServerDiscovery && len(recorded.Endpoints) == 0) {
@@ -238,10 +238,10 @@ func (e *evaluation) mayBeUnasked(server storageversion.Process) bool {
 }
 
 // current returns the hash of the one encoding that the servers write now. It stays what it was while nobody writes,
-// and while servers that were asked before do not answer: what a server writes does not change.
+// and while servers that were read before do not answer: what a server writes does not change.
 func (e *evaluation) current() string {
 	switch {
-	case e.unseenServers, len(e.last.Writing) > 1, slices.Contains(e.last.Writing, storageversion.Unknown):
+	case e.unreadLiving, len(e.last.Writing) > 1, slices.Contains(e.last.Writing, storageversion.Unknown):
 		return storageversion.Unknown
 	case len(e.last.Writing) == 1:
 		return e.last.Writing[0]

@@ -31,7 +31,7 @@ import (
 func TestServersThatCannotBeSeen(t *testing.T) {
 	l := newLife(t)
 	l.migrated()
-	problem := &storageversion.Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Message: "b was not asked",
+	problem := &storageversion.Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Message: "b was not read",
 		Since: l.in.Now}
 	o := l.ledger.Observe(l.in.Now, widgets)
 	o.Problem = problem

@@ -57,12 +57,12 @@ func testRestartsOfTheOnlyServer(t *testing.T, cp *controlplane.ControlPlane) {
 		line.cut.Store(false)
 		awaitAsked(t, s, before)
 		t.Logf("a server was %s, and the observer found it back", name)
-		checkUnseen(t, s, before, failed)
+		checkUnread(t, s, before, failed)
 
 		another := startObserver(t, admin, observer.Options{})
 		awaitAsked(t, another, before)
 		t.Logf("a server was %s, and another observer began", name)
-		checkUnseen(t, another, before, failed)
+		checkUnread(t, another, before, failed)
 		another.stop()
 	}
 
@@ -75,7 +75,7 @@ func testRestartsOfTheOnlyServer(t *testing.T, cp *controlplane.ControlPlane) {
 	s = startObserver(t, config, observer.Options{})
 	awaitAsked(t, s, before)
 	t.Log("a server lived too briefly to be asked")
-	checkUnseen(t, s, before, failed, brief)
+	checkUnread(t, s, before, failed, brief)
 	s.stop()
 }
 
@@ -176,9 +176,9 @@ func awaitAsked(t *testing.T, s *observed, before migrationv1alpha1.StorageEvide
 	})
 }
 
-// checkUnseen checks that nothing is missing in the run since the evidence, and which processes nobody asked in that
+// checkUnread checks that nothing is missing in the run since the evidence, and which processes nobody read in that
 // time. Those that failed while they started may have held the Lease too.
-func checkUnseen(
+func checkUnread(
 	t *testing.T, s *observed, evidence migrationv1alpha1.StorageEvidence, failed int, want ...storageversion.Process,
 ) {
 	t.Helper()
@@ -200,6 +200,6 @@ func checkUnseen(
 	}
 	isSeen := func(process storageversion.Process) bool { return !slices.Contains(unseen, process) }
 	if slices.ContainsFunc(want, isSeen) || len(unseen) > len(want)+failed {
-		t.Errorf("nobody asked %v, want %v and at most %d that failed", unseen, want, failed)
+		t.Errorf("nobody read %v, want %v and at most %d that failed", unseen, want, failed)
 	}
 }
