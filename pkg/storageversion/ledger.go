@@ -157,7 +157,7 @@ func (l *Ledger) noteReturns(now time.Time, back map[Process]time.Time) Changes 
 // ConnectionLost records that a connection has ended. name is that of the document that was read on it. Another process
 // may answer there by now.
 func (l *Ledger) ConnectionLost(now time.Time, name string) Changes {
-	if !l.looks.lose(name) {
+	if !l.looks.disconnect(name) {
 		return nil
 	}
 	l.servers.changed = now

@@ -117,10 +117,10 @@ func (l *looks) doubtAll() {
 	maps.DeleteFunc(l.readings, func(_ Process, r reading) bool { return !r.takenBack })
 }
 
-// lose records that the connection to a process ended, which makes all earlier looks doubtful. It reports whether that
-// was not known before.
-func (l *looks) lose(name string) bool {
-	if !l.processes.lose(name) {
+// disconnect records that the connection to a process ended, which makes all earlier looks doubtful. It reports whether
+// that was not known before.
+func (l *looks) disconnect(name string) bool {
+	if !l.processes.disconnect(name) {
 		return false
 	}
 	l.doubtAll()

@@ -33,9 +33,9 @@ func (l *looks) problemOfProcesses(now time.Time) *Problem {
 	if len(l.servers.living) > 0 && slices.Equal(l.read, l.servers.living) {
 		return nil
 	}
-	if lost := l.processes.lost(); len(lost) > 0 {
+	if disconnected := l.processes.disconnected(); len(disconnected) > 0 {
 		return l.problem("the API server %s may have restarted: its connection to the manager ended. The "+
-			"manager reads the server again as soon as the server answers", lost[0].Identity)
+			"manager reads the server again as soon as the server answers", disconnected[0].Identity)
 	}
 	if problem := l.problemOfLook(now); problem != nil || len(l.servers.living) == 0 {
 		return problem

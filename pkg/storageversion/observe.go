@@ -105,12 +105,12 @@ func (l *Ledger) observeBuiltIn(o *Observation) {
 	}
 	o.ReadAt = l.looks.readAt
 	o.Problem = cmp.Or(o.Problem, l.looks.problemOfProcesses(o.Time))
-	o.UnreadLiving = append(l.looks.unreadLiving(), l.looks.processes.lost()...)
+	o.UnreadLiving = append(l.looks.unreadLiving(), l.looks.processes.disconnected()...)
 }
 
 // observeUnserved is about a resource that nobody who could be asked serves.
 func (l *Ledger) observeUnserved(o *Observation) {
-	o.UnreadLiving = append(l.looks.unreadLiving(), l.looks.processes.lost()...)
+	o.UnreadLiving = append(l.looks.unreadLiving(), l.looks.processes.disconnected()...)
 	o.Problem = cmp.Or(l.looks.problemOfProcesses(o.Time), l.aggregated.problem(o.Resource.Group))
 	if o.Problem == nil {
 		o.Presence = NotServed

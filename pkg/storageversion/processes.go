@@ -53,23 +53,24 @@ func LeaseMayOutliveProcess(serverVersion string) bool {
 type processes map[string]connectedProcess
 
 type connectedProcess struct {
-	started    time.Time // zero if the process did not tell it
-	identified bool      // by its Lease
-	lost       bool      // it is not known whether the process still lives
+	started      time.Time // zero if the process did not tell it
+	identified   bool      // by its Lease
+	disconnected bool      // so it is not known whether the process still lives
 }
 
 // same reports whether a later answer under the same name is from the same process.
 func (c connectedProcess) same(later connectedProcess) bool {
-	return c.identified == later.identified && c.started.Equal(later.started) && (!c.lost || !later.started.IsZero())
+	return c.identified == later.identified && c.started.Equal(later.started) &&
+		(!c.disconnected || !later.started.IsZero())
 }
 
-// lose records that the connection to a process ended. It reports whether that was not known before.
-func (p processes) lose(name string) bool {
+// disconnect records that the connection to a process ended. It reports whether that was not known before.
+func (p processes) disconnect(name string) bool {
 	process, met := p[name]
-	if !met || process.lost {
+	if !met || process.disconnected {
 		return false
 	}
-	process.lost = true
+	process.disconnected = true
 	p[name] = process
 	return true
 }
@@ -113,11 +114,12 @@ func (p processes) forget(documents map[string]Document) (unread []Process) {
 	return unread
 }
 
-// lost returns the names of the processes of which it is not known whether they live, as servers that nobody read.
-func (p processes) lost() []Process {
+// disconnected returns the names of the processes of which it is not known whether they live, as servers that nobody
+// read.
+func (p processes) disconnected() []Process {
 	var all []Process
 	for _, name := range slices.Sorted(maps.Keys(p)) {
-		if p[name].lost {
+		if p[name].disconnected {
 			all = append(all, Process{Identity: name})
 		}
 	}

@@ -55,8 +55,8 @@ func (t *leaderTerm) end() { t.closed.Store(true) }
 // begun reports whether the lease was ever held.
 func (t *leaderTerm) begun() bool { return t.renewal.Load() != nil }
 
-// lost reports whether the term has begun and is over.
-func (t *leaderTerm) lost() bool { return t.begun() && t.mayNotWrite() }
+// over reports whether the term has begun and is over.
+func (t *leaderTerm) over() bool { return t.begun() && t.mayNotWrite() }
 
 // mayNotWrite reports whether the leader must not write. It compares wall clock times as well as monotonic ones,
 // because the monotonic clock stands still while a machine is suspended.

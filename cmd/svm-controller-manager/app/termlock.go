@@ -55,7 +55,7 @@ type termLock struct {
 // Get reads the lease. It waits while that is not possible. Once the term is over, it ends the election.
 func (l *termLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	var failures retry.Streak
-	for !l.term.lost() {
+	for !l.term.over() {
 		record, raw, err := l.LeaseLock.Get(ctx)
 		if l.term.begun() && l.judge(record, err) {
 			l.term.end()
@@ -131,7 +131,7 @@ func (l *termLock) renew(
 	ctx context.Context, write func(context.Context, resourcelock.LeaderElectionRecord) error,
 	record resourcelock.LeaderElectionRecord,
 ) error {
-	if l.term.lost() {
+	if l.term.over() {
 		return errTermOver
 	}
 	l.Labels = map[string]string{fence.Label: l.fenceLabel(), names.VersionLabel: versionLabel(version.Get().GitVersion)}

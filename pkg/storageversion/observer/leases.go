@@ -53,11 +53,11 @@ type leaseWatcher struct {
 	list   *watchedList
 	health *watchHealth
 
-	// shown is what the watch has shown. lostAt is when it last showed that a process lost its Lease, lostAddresses where
-	// such servers may still answer. Guarded by sharedLedger.mu.
-	shown         leasesAt
-	lostAt        time.Time
-	lostAddresses sets.Set[string]
+	// shown is what the watch has shown. leaseLostAt is when it last showed that a process lost its Lease,
+	// leaselessAddresses where such servers may still answer. Guarded by sharedLedger.mu.
+	shown              leasesAt
+	leaseLostAt        time.Time
+	leaselessAddresses sets.Set[string]
 
 	// Only the goroutine of the watch uses these.
 	leases serverLeases
@@ -119,11 +119,11 @@ func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Pr
 	var before []storageversion.Process
 	w.update(func(now time.Time) storageversion.Changes {
 		before = w.ledger.Living()
-		w.shown, w.lostAt = w.leases.leasesAt, w.leases.lostAt
+		w.shown, w.leaseLostAt = w.leases.leasesAt, w.leases.leaseLostAt
 		w.shown.byName = maps.Clone(w.leases.byName) // This goroutine goes on to change it.
-		w.lostAddresses = sets.New[string]()
-		for _, one := range w.leases.lost {
-			w.lostAddresses.Insert(one.address)
+		w.leaselessAddresses = sets.New[string]()
+		for _, one := range w.leases.leaseless {
+			w.leaselessAddresses.Insert(one.address)
 		}
 		changes := storageversion.Changes{}
 		for _, lived := range earlier {
@@ -209,17 +209,17 @@ func (w *leaseWatcher) isUpToDate(ctx context.Context) bool {
 func (w *leaseWatcher) checkNoLeaseLost() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if until := w.lostAt.Add(goneAfter); w.clock.Now().Before(until) {
+	if until := w.leaseLostAt.Add(goneAfter); w.clock.Now().Before(until) {
 		return fmt.Errorf("until %s, an API server whose identity Lease is gone may still answer, and the manager cannot "+
 			"tell it from one that lives", until.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
 
-// lostAny reports whether a server that has lost its Lease may answer at one of these addresses: it advertised that
-// address, or none, as servers below Kubernetes 1.36.
-func (w *leaseWatcher) lostAny(addresses []string) bool {
+// leaselessMayAnswer reports whether a server that has lost its Lease may answer at one of these addresses: it
+// advertised that address, or none, as servers below Kubernetes 1.36.
+func (w *leaseWatcher) leaselessMayAnswer(addresses []string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.lostAddresses.Has("") || w.lostAddresses.HasAny(addresses...)
+	return w.leaselessAddresses.Has("") || w.leaselessAddresses.HasAny(addresses...)
 }

@@ -93,7 +93,7 @@ func TestWhenAProcessLostItsLease(t *testing.T) {
 			for i, n := range append([]delta[*coordinationv1.Lease]{first}, test.then...) {
 				l.apply(n, noon.Add(time.Duration(i)*time.Second))
 			}
-			if after := l.lostAt.Sub(noon); after != test.want {
+			if after := l.leaseLostAt.Sub(noon); after != test.want {
 				t.Errorf("a process lost its Lease %v after the first list, want %v", after, test.want)
 			}
 		})

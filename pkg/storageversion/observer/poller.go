@@ -222,7 +222,7 @@ func (p *discoveryPoller) checkCanAsk(addresses []string) error {
 	p.mu.Lock()
 	look := storageversion.Look{Living: p.ledger.Living(), Advertised: p.leases.shown.advertised()}
 	p.mu.Unlock()
-	if !look.AdvertisesAll(addresses) || p.leases.lostAny(addresses) {
+	if !look.AdvertisesAll(addresses) || p.leases.leaselessMayAnswer(addresses) {
 		if err := p.leases.checkNoLeaseLost(); err != nil {
 			return err
 		}

@@ -37,23 +37,23 @@ type serverLeases struct {
 	// lastHeld is when each server was last shown to hold a Lease. A server is forgotten historyKept later, counted up to
 	// the event before the present one: the watch may have been broken in between.
 	lastHeld map[string]time.Time
-	// lostAt is when a process lost its Lease last. A list sets it too: a Lease may have been lost before, unseen.
-	lostAt time.Time
-	// lost are the servers that have lost their Lease in the last goneAfter, by their identities.
-	lost map[string]lostServer
+	// leaseLostAt is when a process lost its Lease last. A list sets it too: a Lease may have been lost before, unseen.
+	leaseLostAt time.Time
+	// leaseless are the servers that have lost their Lease in the last goneAfter, by their identities.
+	leaseless map[string]leaselessServer
 	// heardFor is for how long the observer has received events in total, up to lastEvent.
 	heardFor  time.Duration
 	lastEvent time.Time
 }
 
-// lostServer is when a server lost its Lease, and the address that it advertised.
-type lostServer struct {
+// leaselessServer is when a server lost its Lease, and the address that it advertised.
+type leaselessServer struct {
 	at      time.Time
 	address string
 }
 
 func newServerLeases() serverLeases {
-	return serverLeases{lastHeld: map[string]time.Time{}, lost: map[string]lostServer{}}
+	return serverLeases{lastHeld: map[string]time.Time{}, leaseless: map[string]leaselessServer{}}
 }
 
 func (l *serverLeases) apply(d delta[*coordinationv1.Lease], now time.Time) {
@@ -90,21 +90,21 @@ func (l *serverLeases) apply(d delta[*coordinationv1.Lease], now time.Time) {
 	for _, name := range d.gone {
 		delete(l.byName, name)
 	}
-	maps.DeleteFunc(l.lost, func(_ string, one lostServer) bool { return now.Sub(one.at) > goneAfter })
+	maps.DeleteFunc(l.leaseless, func(_ string, one leaselessServer) bool { return now.Sub(one.at) > goneAfter })
 	for name, known := range before {
 		one, held := l.byName[name]
 		if !known.sameProcess(one) {
-			l.lostAt = now
+			l.leaseLostAt = now
 		}
 		if !held {
-			l.lost[name] = lostServer{now, known.address}
+			l.leaseless[name] = leaselessServer{now, known.address}
 		}
 	}
 	for name := range l.byName {
-		delete(l.lost, name) // The process before it has ended, because it listened where this one does.
+		delete(l.leaseless, name) // The process before it has ended, because it listened where this one does.
 	}
 	if d.listed {
-		l.lostAt = now
+		l.leaseLostAt = now
 	}
 	l.revision = max(l.revision, d.revision)
 }
@@ -152,7 +152,7 @@ func (l *serverLeases) processes(ready []string) (living, gone []storageversion.
 		server, silence := storageversion.Process{Identity: name, Incarnation: one.holder}, l.sinceRenewal(one)
 		switch {
 		case one.duration > 0 && silence > one.duration:
-		case silence > goneAfter && l.lostAddress(one, renewing, ready):
+		case silence > goneAfter && l.addressIsGone(one, renewing, ready):
 			gone = append(gone, server)
 		default:
 			living = append(living, server)
@@ -171,10 +171,10 @@ func (l *serverLeases) renewing() []lease {
 	})
 }
 
-// lostAddress reports whether the addresses that are ready show that a server that does not renew its Lease is gone. A
-// server that only fails to renew its Lease, and still writes, keeps its address. Where servers share an address, or a
-// server that came later has taken it, it does not tell who is gone.
-func (l *serverLeases) lostAddress(silent lease, renewing []lease, ready []string) bool {
+// addressIsGone reports whether the addresses that are ready show that a server that does not renew its Lease is gone.
+// A server that only fails to renew its Lease, and still writes, keeps its address. Where servers share an address, or
+// a server that came later has taken it, it does not tell who is gone.
+func (l *serverLeases) addressIsGone(silent lease, renewing []lease, ready []string) bool {
 	if silent.address == "" {
 		// No address identifies this server, so count: it is gone if there are exactly as many ready addresses as renewed
 		// Leases.
