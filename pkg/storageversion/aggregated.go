@@ -35,29 +35,32 @@ const maxAddressLength = 300
 type aggregated map[schema.GroupVersion]aggregatedVersion
 
 type aggregatedVersion struct {
-	// AggregatedDocument is the last one that could be read, and the failure of the last one that could not. A resource
-	// that is no longer served stays, without versions, because its objects may still be stored.
-	AggregatedDocument
-	readAt time.Time // when the last document that stands for all replicas was read
+	// readFrom is the server of the last document that could be read. resources are those in it. One that is no longer
+	// served stays, without versions, because its objects may still be stored.
+	readFrom  string
+	resources map[schema.GroupResource]Resource
+	readAt    time.Time // when the last document that stands for all replicas was read
+	// leadsTo is the server of the last document, and failure why that could not be read. It is empty if it could.
+	leadsTo, failure string
+	// whyReplicasDiffer is what the last document said that knew of the replicas.
+	whyReplicasDiffer string
 	// withdrawn is whether the group version has no APIService any more. Then nobody reads it again.
 	withdrawn bool
-	// leadsTo is the address of the last document, also if that could not be read.
-	leadsTo string
 	// handedSince is when an APIService handed the group version to an aggregated server.
 	handedSince time.Time
 	// failingSince is when the first document came that failed, or that does not stand for all replicas. It counts while
-	// Failure or WhyReplicasDiffer is set.
+	// failure or whyReplicasDiffer is set.
 	failingSince time.Time
 }
 
 // set records a document; nil means that no APIService hands the group version to an aggregated server anymore.
 func (a aggregated) set(now time.Time, gv schema.GroupVersion, document *AggregatedDocument) {
 	known, exists := a[gv]
-	if known.Failure == "" && known.WhyReplicasDiffer == "" {
+	if known.failure == "" && known.whyReplicasDiffer == "" {
 		known.failingSince = now
 	}
 	if document == nil {
-		known.withdrawn, known.Resources, known.Failure, known.WhyReplicasDiffer = true, known.withoutVersions(), "", ""
+		known.withdrawn, known.resources, known.failure, known.whyReplicasDiffer = true, known.withoutVersions(), "", ""
 	} else {
 		if !exists || known.withdrawn {
 			known.handedSince = now
@@ -71,7 +74,7 @@ func (a aggregated) set(now time.Time, gv schema.GroupVersion, document *Aggrega
 // withoutVersions returns the resources as they are recorded when they are no longer served.
 func (v *aggregatedVersion) withoutVersions() map[schema.GroupResource]Resource {
 	resources := map[schema.GroupResource]Resource{}
-	for resource, before := range v.Resources {
+	for resource, before := range v.resources {
 		resources[resource] = Resource{Kind: before.Kind, Migratable: before.Migratable}
 	}
 	return resources
@@ -80,7 +83,7 @@ func (v *aggregatedVersion) withoutVersions() map[schema.GroupResource]Resource 
 // take records what a document says.
 func (v *aggregatedVersion) take(now time.Time, document *AggregatedDocument) {
 	if document.Failure != "" {
-		v.Failure, v.WhyReplicasDiffer = document.Failure, cmp.Or(document.WhyReplicasDiffer, v.WhyReplicasDiffer)
+		v.failure, v.whyReplicasDiffer = document.Failure, cmp.Or(document.WhyReplicasDiffer, v.whyReplicasDiffer)
 		return
 	}
 	resources := v.withoutVersions()
@@ -90,7 +93,7 @@ func (v *aggregatedVersion) take(now time.Time, document *AggregatedDocument) {
 			resources[resource] = read
 		}
 	}
-	v.AggregatedDocument, v.Resources = *document, resources
+	v.readFrom, v.resources, v.failure, v.whyReplicasDiffer = document.Address, resources, "", document.WhyReplicasDiffer
 	if document.WhyReplicasDiffer == "" {
 		v.readAt = now
 	}
@@ -98,7 +101,7 @@ func (v *aggregatedVersion) take(now time.Time, document *AggregatedDocument) {
 
 // moved reports whether the APIService leads to another server than the one that the last document is from. The other
 // server may have another storage.
-func (v aggregatedVersion) moved() bool { return v.Failure != "" && v.leadsTo != v.Address }
+func (v aggregatedVersion) moved() bool { return v.failure != "" && v.leadsTo != v.readFrom }
 
 // handed reports whether an APIService hands the group version to an aggregated server.
 func (a aggregated) handed(gv schema.GroupVersion) bool {
@@ -109,7 +112,7 @@ func (a aggregated) handed(gv schema.GroupVersion) bool {
 // versions returns the group versions that have a resource, the preferred first.
 func (a aggregated) versions(resource schema.GroupResource) []schema.GroupVersion {
 	return slices.DeleteFunc(a.group(resource.Group), func(gv schema.GroupVersion) bool {
-		_, has := a[gv].Resources[resource]
+		_, has := a[gv].resources[resource]
 		return !has
 	})
 }
@@ -131,7 +134,7 @@ func (a aggregated) group(group string) []schema.GroupVersion {
 // migratable reports whether clients can migrate a resource at any of its versions.
 func (a aggregated) migratable(resource schema.GroupResource) bool {
 	return slices.ContainsFunc(a.versions(resource), func(gv schema.GroupVersion) bool {
-		return a[gv].Resources[resource].Migratable
+		return a[gv].resources[resource].Migratable
 	})
 }
 
@@ -139,7 +142,7 @@ func (a aggregated) migratable(resource schema.GroupResource) bool {
 func (a aggregated) all() resourceSet {
 	all := resourceSet{}
 	for _, version := range a {
-		all = all.Union(sets.KeySet(version.Resources))
+		all = all.Union(sets.KeySet(version.resources))
 	}
 	return all
 }
@@ -153,16 +156,16 @@ func (a aggregated) sighting(resource schema.GroupResource) (Sighting, bool) {
 	failed := false
 	for _, gv := range a.versions(resource) {
 		known := a[gv]
-		failed = failed || known.Failure != ""
-		hash := known.Resources[resource].Hash
+		failed = failed || known.failure != ""
+		hash := known.resources[resource].Hash
 		if hash != "" {
 			writing = append(writing, hash)
 		}
-		if known.WhyReplicasDiffer != "" || known.moved() {
+		if known.whyReplicasDiffer != "" || known.moved() {
 			hash = Unknown
 			writing = append(writing, hash)
 		}
-		evidence.Endpoints = append(evidence.Endpoints, endpoint(known.Address, gv, hash))
+		evidence.Endpoints = append(evidence.Endpoints, endpoint(known.readFrom, gv, hash))
 	}
 	for _, gv := range a.unreadBeside(resource) {
 		writing = append(writing, Unknown)
@@ -197,7 +200,7 @@ func (a aggregated) unreadBeside(resource schema.GroupResource) []schema.GroupVe
 // aggregated server has the resource too. versions are those of kube-apiserver.
 func (a aggregated) takes(resource schema.GroupResource, versions []string) []schema.GroupVersion {
 	return slices.DeleteFunc(a.group(resource.Group), func(gv schema.GroupVersion) bool {
-		has := len(a[gv].Resources[resource].Versions) > 0
+		has := len(a[gv].resources[resource].Versions) > 0
 		return !a.handed(gv) || !has && !slices.Contains(versions, gv.Version)
 	})
 }
@@ -222,20 +225,20 @@ func (a aggregated) observe(o *Observation) {
 	for _, gv := range a.versions(o.Resource) {
 		known := a[gv]
 		versions = append(versions, gv.Version)
-		kind = cmp.Or(kind, known.Resources[o.Resource].Kind)
+		kind = cmp.Or(kind, known.resources[o.Resource].Kind)
 		if known.withdrawn {
 			withdrawn = earlier(withdrawn, known.readAt)
 		} else {
 			o.ReadAt = earlier(o.ReadAt, known.readAt)
 		}
-		if known.Failure != "" || known.WhyReplicasDiffer != "" {
+		if known.failure != "" || known.whyReplicasDiffer != "" {
 			o.Problem = known.problem(gv)
 		}
-		if known.Failure == "" && len(known.Resources[o.Resource].Versions) > 0 {
+		if known.failure == "" && len(known.resources[o.Resource].Versions) > 0 {
 			o.Presence = Served
 			o.ServedVersions = append(o.ServedVersions, gv.Version)
 		}
-		if o.Problem == nil && known.Resources[o.Resource].Hash == Unknown {
+		if o.Problem == nil && known.resources[o.Resource].Hash == Unknown {
 			o.Problem = &Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Since: known.handedSince, Message: "the " +
 				"discovery document of " + gv.String() + " has no storage version hash of the resource any more, or one that is " +
 				"too long, so nobody knows in which encoding the server writes it. Make the server publish it as before"}
@@ -264,7 +267,7 @@ func earlier(a, b time.Time) time.Time {
 // problem returns why it is not known which resources aggregated servers serve in a group, or nil.
 func (a aggregated) problem(group string) *Problem {
 	for _, gv := range a.group(group) {
-		if known := a[gv]; known.Failure != "" {
+		if known := a[gv]; known.failure != "" {
 			return known.problem(gv)
 		}
 	}
@@ -272,14 +275,14 @@ func (a aggregated) problem(group string) *Problem {
 }
 
 func (v aggregatedVersion) problem(gv schema.GroupVersion) *Problem {
-	if v.Failure == "" {
+	if v.failure == "" {
 		return &Problem{
-			Reason: migrationv1alpha1.StateReasonServersUnseen, Message: v.WhyReplicasDiffer, Since: v.failingSince,
+			Reason: migrationv1alpha1.StateReasonServersUnseen, Message: v.whyReplicasDiffer, Since: v.failingSince,
 		}
 	}
 	return &Problem{
 		Reason: migrationv1alpha1.StateReasonDiscoveryFailed,
-		Message: "the discovery document of " + gv.String() + " could not be read through the aggregator: " + v.Failure +
+		Message: "the discovery document of " + gv.String() + " could not be read through the aggregator: " + v.failure +
 			". Check the APIService and the server that it points to",
 		Since: v.failingSince,
 	}
