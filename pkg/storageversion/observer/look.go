@@ -57,42 +57,43 @@ func (p *discoveryPoller) readServer(ctx context.Context, address string) storag
 	return document
 }
 
-// readServers asks all servers at once what they say about their built-in resources.
-func (p *discoveryPoller) readServers(ctx context.Context) storageversion.Look {
+// readServers asks all servers at once what they say about their built-in resources. meets says that it has tried to
+// meet all of those that share addresses.
+func (p *discoveryPoller) readServers(ctx context.Context) (look storageversion.Look, meets bool) {
 	p.mu.Lock()
 	var addresses []string
 	addresses, p.direct = p.clients.addresses(p.ready)
-	look := storageversion.Look{
+	look = storageversion.Look{
 		Living: p.ledger.Living(), Advertised: p.leases.shown.advertised(), Documents: map[string]storageversion.Document{},
 	}
 	p.mu.Unlock()
 	p.clients.forgetOthers(addresses)
-	if !p.planMeeting(&look, addresses) || !p.readProcesses(ctx, &look, addresses) {
+	meets = p.planMeeting(&look, addresses)
+	if !meets || !p.readProcesses(ctx, &look, addresses) {
 		collect(ctx, &look, addresses, func(address string) (storageversion.Document, error) {
 			document := p.readServer(ctx, address)
 			document.Connected = document.Connected && !look.Shared // The next look may reach another process there.
 			return document, nil
 		})
 	}
-	return look
+	return look, meets
 }
 
-// planMeeting notes whether servers share addresses, and from when on they are to be met there. It reports whether that
-// time has come. Where Leases do not say that servers share addresses, it comes when the addresses of servers that
-// started should be there.
+// planMeeting finds out whether servers share addresses, and reports whether to meet them there now. Where Leases do
+// not say that they share, it waits until the addresses of servers that started should be there.
 func (p *discoveryPoller) planMeeting(look *storageversion.Look, addresses []string) bool {
 	shares, certain := look.SharesAddresses(addresses)
-	now := p.clock.Now()
 	if look.Shared = shares; !shares {
 		p.shortSince = time.Time{}
 		return false
 	}
+	now := p.clock.Now()
 	p.shortSince = cmp.Or(p.shortSince, now)
-	p.meetFrom = p.shortSince.Add(addressDelay)
-	if certain || !now.Before(p.meetFrom) {
-		p.meetFrom = now
+	sure := p.shortSince.Add(addressDelay)
+	if certain || !now.Before(sure) {
 		return true
 	}
+	p.meetFrom = sure
 	look.WhyUnmet = fmt.Sprintf("the API servers answer only at %s. If no other address appears within %s, the manager "+
 		"looks for several servers behind each address", strings.Join(addresses, ", "), addressDelay)
 	return false

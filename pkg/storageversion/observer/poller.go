@@ -70,7 +70,8 @@ type discoveryPoller struct {
 	awaited       bool
 	meetingDelays wait.Backoff
 	problems      retry.Streak
-	// shortSince is since when there are fewer addresses than servers. meetFrom is when to hold the next meeting there.
+	// shortSince is since when there are fewer addresses than servers. meetFrom is when to take another look at those, if
+	// nobody raises a signal before.
 	shortSince, meetFrom time.Time
 }
 
@@ -135,7 +136,7 @@ func (p *discoveryPoller) confirm(ctx context.Context) (confirmed bool, due time
 // has shown.
 func (p *discoveryPoller) takeLook(ctx context.Context, upToDate bool) {
 	p.clients.forgetConnections()
-	look := p.readServers(ctx)
+	look, meets := p.readServers(ctx)
 	if ctx.Err() != nil {
 		return // An interrupted request says nothing about its server.
 	}
@@ -145,11 +146,11 @@ func (p *discoveryPoller) takeLook(ctx context.Context, upToDate bool) {
 	p.logProblems(ctx, look)
 	p.last = look
 	complete := look.WhyUnmet == "" && len(look.Failed()) == 0
-	switch now := p.clock.Now(); {
+	switch {
 	case complete || !look.Shared:
-		p.meetingDelays = meetingBackoff
-	case !now.Before(p.meetFrom):
-		p.meetFrom = now.Add(p.meetingDelays.Step())
+		p.meetingDelays, p.meetFrom = meetingBackoff, time.Time{}
+	case meets:
+		p.meetFrom = p.clock.Now().Add(p.meetingDelays.Step())
 	}
 	p.update(func(now time.Time) storageversion.Changes {
 		p.synced, p.allMet = true, look.Shared && look.WhyUnmet == ""
