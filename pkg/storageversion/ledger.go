@@ -217,9 +217,9 @@ func (l *Ledger) dropBuiltIns(group string) resourceSet {
 // NeedsLook reports whether another look may find out more.
 func (l *Ledger) NeedsLook() bool { return l.looks.needAnother() || l.builtIns.ambiguous }
 
-// CertainFrom returns from when on Confirm can make it certain that looks have read the processes that live. It is zero
-// if that is certain, or if nothing was read.
-func (l *Ledger) CertainFrom() time.Time { return l.looks.certainFrom() }
+// ConfirmableFrom returns from when on Confirm can make it certain that looks have read the processes that live. It is
+// zero if there is nothing to confirm: that is certain, or nothing was read.
+func (l *Ledger) ConfirmableFrom() time.Time { return l.looks.confirmableFrom() }
 
 // Confirm records that etcd was asked at that time who holds the identity Leases, and answered that the living
 // processes do. A process that leaves without that may have been taken for its successor: the watch may show late that

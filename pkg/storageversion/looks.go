@@ -245,9 +245,9 @@ func (l *looks) unconfirmed(processes []Process) (unconfirmed []Process) {
 	return unconfirmed
 }
 
-// certainFrom returns when the living processes have held their Leases for long enough to be confirmed. It is zero if
-// all that were read are confirmed.
-func (l *looks) certainFrom() time.Time {
+// confirmableFrom returns when the living processes have held their Leases for long enough to be confirmed. It is zero
+// if all that were read are confirmed.
+func (l *looks) confirmableFrom() time.Time {
 	var from time.Time
 	for _, process := range l.servers.living {
 		r := l.readings[process]

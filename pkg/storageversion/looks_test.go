@@ -291,7 +291,7 @@ func TestLookIsConfirmed(t *testing.T) {
 		if asked != 0 {
 			s.Confirm(s.now.Add(asked))
 		}
-		if certain := s.CertainFrom().IsZero(); certain != confirmed {
+		if certain := s.ConfirmableFrom().IsZero(); certain != confirmed {
 			t.Errorf("asked after %v: certain: %t", asked, certain)
 		}
 		s.SetServers(s.now.Add(time.Hour), processesOf([]string{"a/2"}), true)

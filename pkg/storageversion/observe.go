@@ -97,7 +97,7 @@ func (l *Ledger) observeBuiltIn(o *Observation) {
 	for _, other := range o.SharedWith {
 		maps.Copy(o.Versions, l.builtIns.resources[other].readable)
 	}
-	o.CertainFrom = l.looks.certainFrom()
+	o.CertainFrom = l.looks.confirmableFrom()
 	o.Problem = l.aggregated.problemOfTaking(o.Resource, sets.List(known.shown), "Delete the APIService")
 	if last, _ := l.sightings.last(o.Resource); l.published(o.Resource) && Durable(last.Evidence) {
 		o.ReadAt = o.Time

@@ -27,7 +27,7 @@ const confirmAfter = 5 * time.Second
 // confirm asks etcd whether the processes that were read live on, until that is certain.
 func (o *observer) confirm() {
 	w := o.m.w
-	if o.confirming || o.ledger.CertainFrom().IsZero() {
+	if o.confirming || o.ledger.ConfirmableFrom().IsZero() {
 		return
 	}
 	o.confirming = true

@@ -213,7 +213,7 @@ func (c *cluster) settle(t *testing.T) {
 func (c *cluster) certain() error {
 	c.poller.mu.Lock()
 	defer c.poller.mu.Unlock()
-	if from := c.poller.ledger.CertainFrom(); !from.IsZero() {
+	if from := c.poller.ledger.ConfirmableFrom(); !from.IsZero() {
 		return fmt.Errorf("it is not certain before %v", from)
 	}
 	return nil

@@ -118,7 +118,7 @@ func (p *discoveryPoller) needsLook() bool {
 // The watch may be late. confirmed is false if etcd did not say so; due is when to ask if it is too early.
 func (p *discoveryPoller) confirm(ctx context.Context) (confirmed bool, due time.Time) {
 	p.mu.Lock()
-	from, asked := p.ledger.CertainFrom(), p.clock.Now()
+	from, asked := p.ledger.ConfirmableFrom(), p.clock.Now()
 	p.mu.Unlock()
 	if from.IsZero() || asked.Before(from) {
 		return true, from
@@ -129,7 +129,7 @@ func (p *discoveryPoller) confirm(ctx context.Context) (confirmed bool, due time
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ledger.Confirm(asked)
-	return true, p.ledger.CertainFrom()
+	return true, p.ledger.ConfirmableFrom()
 }
 
 // takeLook asks every server for everything. upToDate is false if there may be other servers than the watch of Leases
