@@ -87,11 +87,10 @@ func (p processes) answer(documents map[string]Document, allAnswered bool) (unre
 		}
 		before, met := p[name]
 		now := connectedProcess{started: document.Started, identified: LeaseIdentifiesProcess(document.Version)}
-		switch {
-		case !met && (now.identified || !allAnswered): // Its Lease tells when it came, or it may have been there before.
-		case met && now.identified && before.identified: // Leases tell which processes there were.
-		case met && before.same(now):
-		default:
+		// Leases tell which processes there were, and when they came.
+		leasesTell := now.identified && (!met || before.identified)
+		mayHaveBeenThere := !met && !allAnswered
+		if !leasesTell && !mayHaveBeenThere && !(met && before.same(now)) {
 			unread = append(unread, Process{Identity: name})
 		}
 		p[name] = now
