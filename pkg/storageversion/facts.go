@@ -92,13 +92,19 @@ type Document struct {
 	ServesStorageVersions bool
 }
 
-// Look is one reading of the discovery documents of all servers.
-type Look struct {
-	// Living are the processes that lived when the look began, in order.
+// LivingServers are the servers that have a living identity Lease at one moment.
+type LivingServers struct {
+	// Living are their processes, in order.
 	Living []Process
 	// Advertised are the addresses at which servers say that they answer, by identity. Servers before Kubernetes 1.36 do
 	// not say it. Several servers behind one address say the same.
 	Advertised map[string]string
+}
+
+// Look is one reading of the discovery documents of all servers.
+type Look struct {
+	// LivingServers are those when the look began.
+	LivingServers
 	// Shared says that servers share addresses: see SharesAddresses. The documents are those of the processes that were
 	// met there or, while nobody can tell processes apart (see WhyUnmet), of whoever answered at each address.
 	Shared bool

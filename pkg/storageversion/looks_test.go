@@ -44,10 +44,9 @@ func TestAddressThatIsAbsent(t *testing.T) {
 	s := newStory()
 	living := []string{"a/1", "b/1", "c/1"}
 	s.servers(true, living...)
-	s.SetLook(s.tick(), Look{
-		Living: processesOf(living), Documents: at(writes(appsV1), writes(appsV1), writes(appsV1)),
-		Advertised: map[string]string{"a": "10.0.0.1", "b": "10.0.0.2", "c": "10.9.9.9"},
-	})
+	advertised := map[string]string{"a": "10.0.0.1", "b": "10.0.0.2", "c": "10.9.9.9"}
+	s.SetLook(s.tick(), Look{LivingServers: LivingServers{Living: processesOf(living), Advertised: advertised},
+		Documents: at(writes(appsV1), writes(appsV1), writes(appsV1))})
 	expect(t, s, deployments, unseen)
 	if s.NeedsLook() {
 		t.Error("another look would not find the address either")
@@ -56,7 +55,8 @@ func TestAddressThatIsAbsent(t *testing.T) {
 
 // shares is a look that met processes behind one address. Their documents are in the order of their start.
 func (s *story) shares(unmet string, documents map[string]Document, living ...string) {
-	s.SetLook(s.now, Look{Living: processesOf(living), Shared: true, WhyUnmet: unmet, Documents: documents})
+	s.SetLook(s.now, Look{LivingServers: LivingServers{Living: processesOf(living)},
+		Shared: true, WhyUnmet: unmet, Documents: documents})
 }
 
 func TestProcessesBehindOneAddress(t *testing.T) {
@@ -116,8 +116,8 @@ func TestWhoSharesAddresses(t *testing.T) {
 		"as many balancers as servers":        {advertised("3", "4"), []string{"1", "2"}, true, false},
 		"the address of one is not known":     {advertised("1", ""), []string{"1", "2"}, false, false},
 	} {
-		look := Look{Living: processesOf([]string{"a/1", "b/1"}), Advertised: test.advertised}
-		if shares, certain := look.SharesAddresses(test.answering); shares != test.shares || certain != test.certain {
+		servers := LivingServers{Living: processesOf([]string{"a/1", "b/1"}), Advertised: test.advertised}
+		if shares, certain := servers.SharesAddresses(test.answering); shares != test.shares || certain != test.certain {
 			t.Errorf("%s: %t, %t", name, shares, certain)
 		}
 	}
@@ -137,8 +137,8 @@ func TestServersThatAreMissing(t *testing.T) {
 		"they share one":                  {map[string]string{"a": "1", "b": "1"}, []string{"1"}, nil},
 		"they answer at other addresses":  {map[string]string{"a": "3", "b": "4"}, []string{"1", "2"}, nil},
 	} {
-		look := Look{Living: processesOf([]string{"a/1", "b/1"}), Advertised: test.advertised}
-		if got := look.Missing(test.answering); !slices.Equal(got, test.want) {
+		servers := LivingServers{Living: processesOf([]string{"a/1", "b/1"}), Advertised: test.advertised}
+		if got := servers.Missing(test.answering); !slices.Equal(got, test.want) {
 			t.Errorf("%s: %v are missing, want %v", name, got, test.want)
 		}
 	}
@@ -158,8 +158,8 @@ func TestAddressesThatServersAdvertise(t *testing.T) {
 		"that of a load balancer":            {own, []string{"balancer"}, false},
 		"older servers advertise no address": {nil, []string{"1", "2"}, false},
 	} {
-		look := Look{Living: processesOf([]string{"a/1", "b/1"}), Advertised: test.advertised}
-		if got := look.AdvertisesAll(test.answering); got != test.want {
+		servers := LivingServers{Living: processesOf([]string{"a/1", "b/1"}), Advertised: test.advertised}
+		if got := servers.AdvertisesAll(test.answering); got != test.want {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
 		}
 	}
@@ -325,7 +325,8 @@ func TestLookIsConfirmedWhenTheProcessLivesOn(t *testing.T) {
 
 // looksAt takes over a look at servers that advertise addresses of their own.
 func looksAt(s *story, documents map[string]Document, living ...string) {
-	look := Look{Documents: documents, Living: processesOf(living), Advertised: map[string]string{}}
+	look := Look{LivingServers: LivingServers{Living: processesOf(living), Advertised: map[string]string{}},
+		Documents: documents}
 	for _, server := range look.Living {
 		look.Advertised[server.Identity] = "of-" + server.Identity
 	}
@@ -374,8 +375,9 @@ func TestServersThatAdvertiseOneAddressAreCounted(t *testing.T) {
 	s := newStory()
 	s.servers(true, "a/1")
 	look := func(living ...string) {
-		look := Look{Documents: map[string]Document{"shared": writes(appsV1)}, Living: processesOf(living),
-			Advertised: map[string]string{"a": "shared", "b": "shared"}}
+		advertised := map[string]string{"a": "shared", "b": "shared"}
+		look := Look{LivingServers: LivingServers{Living: processesOf(living), Advertised: advertised},
+			Documents: map[string]Document{"shared": writes(appsV1)}}
 		s.SetLook(s.now, look)
 	}
 	look("a/1")

@@ -248,7 +248,8 @@ func TestAddressOfAServerThatLeftLongAgo(t *testing.T) {
 	s.servers(true, "a/1", "b/1")
 	advertised := map[string]string{"a": "of-a", "b": "of-b"}
 	looks := func(documents map[string]Document) {
-		s.SetLook(s.tick(), Look{Living: s.Living(), Advertised: maps.Clone(advertised), Documents: documents})
+		s.SetLook(s.tick(), Look{LivingServers: LivingServers{Living: s.Living(), Advertised: maps.Clone(advertised)},
+			Documents: documents})
 	}
 	looks(map[string]Document{"of-a": writes(appsV1), "of-b": writes(appsV1)})
 	delete(advertised, "b")

@@ -27,7 +27,7 @@ import (
 // tell which server answers there. If all servers advertise an address, they share if several advertise the same one,
 // or if none of those addresses answers. Otherwise they share if fewer addresses answer than servers live. certain
 // means that they advertise the addresses that they share. If it is false, more addresses may still appear.
-func (l *Look) SharesAddresses(answering []string) (shares, certain bool) {
+func (l *LivingServers) SharesAddresses(answering []string) (shares, certain bool) {
 	own, shown := l.advertised(answering)
 	switch allAdvertise := !own.Has(""); {
 	case allAdvertise && shown:
@@ -43,7 +43,7 @@ func (l *Look) SharesAddresses(answering []string) (shares, certain bool) {
 
 // advertised returns the addresses that living servers advertise, "" if one does not. shown says that one of them is
 // among those at which servers answer.
-func (l *Look) advertised(answering []string) (own sets.Set[string], shown bool) {
+func (l *LivingServers) advertised(answering []string) (own sets.Set[string], shown bool) {
 	own = sets.Set[string]{}
 	for _, process := range l.Living {
 		own.Insert(l.Advertised[process.Identity])
@@ -56,7 +56,7 @@ var ErrNotReady = errors.New("is not ready at its address")
 
 // Missing returns the identities of the servers that advertise an address at which nobody answers. It returns none if
 // nobody answers at any advertised address: SharesAddresses is about that.
-func (l *Look) Missing(answering []string) []string {
+func (l *LivingServers) Missing(answering []string) []string {
 	var missing []string
 	_, shown := l.advertised(answering)
 	for _, process := range l.Living {
@@ -70,7 +70,7 @@ func (l *Look) Missing(answering []string) []string {
 
 // AdvertisesAll reports whether each of these addresses is one that a living server advertises. At another one a
 // process may answer that is about to end, and has no Lease any more.
-func (l *Look) AdvertisesAll(answering []string) bool {
+func (l *LivingServers) AdvertisesAll(answering []string) bool {
 	own, _ := l.advertised(answering)
 	return own.HasAll(answering...)
 }

@@ -89,12 +89,13 @@ func processesOf(names []string) []Process {
 
 // looks at servers that live, directly, at addresses that have documents.
 func (s *story) looks(documents map[string]Document, living ...string) {
-	s.SetLook(s.tick(), Look{Living: processesOf(living), Documents: documents})
+	s.SetLook(s.tick(), Look{LivingServers: LivingServers{Living: processesOf(living)}, Documents: documents})
 }
 
 // looksThroughBalancer reads the document of any one of the servers that live.
 func (s *story) looksThroughBalancer(document Document, living ...string) {
-	s.SetLook(s.tick(), Look{Living: processesOf(living), Documents: map[string]Document{"balancer": document}})
+	s.SetLook(s.tick(), Look{LivingServers: LivingServers{Living: processesOf(living)},
+		Documents: map[string]Document{"balancer": document}})
 }
 
 // writes is the document of a server that writes Deployments in that encoding.

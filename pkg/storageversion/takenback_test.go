@@ -27,11 +27,13 @@ import (
 func TestLookThatIsTakenBack(t *testing.T) {
 	s := newStory()
 	s.SetServers(s.now, processesOf([]string{"a/1", "b/1"}), true)
-	s.SetLook(s.now, Look{Living: processesOf([]string{"a/1", "b/1"}), Documents: at(writes(appsV1), writes(appsV1))})
+	s.SetLook(s.now, Look{LivingServers: LivingServers{Living: processesOf([]string{"a/1", "b/1"})},
+		Documents: at(writes(appsV1), writes(appsV1))})
 	expect(t, s, deployments, "", []string{appsV1})
 	// The second address was that of a process which left before this manager started.
 	s.now = s.now.Add(20 * time.Second)
-	s.SetLook(s.now, Look{Living: processesOf([]string{"a/1", "b/1"}), Documents: at(writes(appsV1))})
+	s.SetLook(s.now, Look{LivingServers: LivingServers{Living: processesOf([]string{"a/1", "b/1"})},
+		Documents: at(writes(appsV1))})
 	expect(t, s, deployments, unseen, []string{appsV1})
 	if o := s.Observe(s.now, deployments); slices.ContainsFunc(o.UnreadLiving, func(p Process) bool {
 		return p.Incarnation != ""
@@ -88,9 +90,9 @@ func TestDocumentOfAServerThatLeft(t *testing.T) {
 	s.servers(true, "a/1", "b/1")
 	s.looks(at(writes(appsV1), writes(appsV1)), "a/1", "b/1")
 	s.servers(true, "a/1")
-	s.SetLook(s.tick(), Look{Living: processesOf([]string{"a/1"}),
-		Advertised: map[string]string{"a": "10.0.0.1", "b": "10.0.0.2"},
-		Documents:  at(writes(appsV1), Document{Failure: "connection refused"})})
+	advertised := map[string]string{"a": "10.0.0.1", "b": "10.0.0.2"}
+	s.SetLook(s.tick(), Look{LivingServers: LivingServers{Living: processesOf([]string{"a/1"}), Advertised: advertised},
+		Documents: at(writes(appsV1), Document{Failure: "connection refused"})})
 	o := s.Observe(s.now, deployments)
 	last, _ := o.Last()
 	if o.Problem != nil || Anonymous(last.Evidence) || !Durable(last.Evidence) {

@@ -119,13 +119,13 @@ func (g *migrator) everyServerFollows(encoding string) bool {
 		return false
 	}
 	o, asked := m.observer, []*server{}
-	look := storageversion.Look{Living: o.living, Advertised: c.advertised()}
-	shares, _ := look.SharesAddresses(o.addresses)
+	servers := storageversion.LivingServers{Living: o.living, Advertised: c.advertised()}
+	shares, _ := servers.SharesAddresses(o.addresses)
 	answering := o.addresses
 	if len(answering) == 0 {
 		answering = []string{balancer}
 	}
-	if !look.AdvertisesAll(answering) && m.now().Before(o.lostAt.Add(silence)) && !g.w.mutant.forgetsLost {
+	if !servers.AdvertisesAll(answering) && m.now().Before(o.lostAt.Add(silence)) && !g.w.mutant.forgetsLost {
 		return false
 	}
 	switch {
@@ -142,7 +142,7 @@ func (g *migrator) everyServerFollows(encoding string) bool {
 		asked = slices.Collect(maps.Values(met))
 	case len(o.addresses) == 0:
 		asked = append(asked, c.connect())
-	case len(look.Missing(o.addresses)) > 0 && !g.w.mutant.forgetsMissing:
+	case len(servers.Missing(o.addresses)) > 0 && !g.w.mutant.forgetsMissing:
 		return false
 	default:
 		for _, address := range o.addresses {

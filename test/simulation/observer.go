@@ -203,8 +203,8 @@ func (o *observer) look() {
 	}
 	w := o.m.w
 	o.looking, o.moved = true, false
-	look := storageversion.Look{Living: o.living, Advertised: w.cluster.advertised(),
-		Documents: map[string]storageversion.Document{}}
+	servers := storageversion.LivingServers{Living: o.living, Advertised: w.cluster.advertised()}
+	look := storageversion.Look{LivingServers: servers, Documents: map[string]storageversion.Document{}}
 	longest, from := time.Duration(0), map[string]*server{}
 	addresses := o.addresses
 	if len(addresses) == 0 {

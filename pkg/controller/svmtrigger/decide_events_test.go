@@ -38,13 +38,12 @@ func TestEncodingOfEventsThatHaveExpired(t *testing.T) {
 		servers := []storageversion.Process{{Identity: "a", Incarnation: process}}
 		hash := storageversion.Hash(schema.GroupVersion{Group: group, Version: "v1"}, "Event")
 		l.ledger.SetServers(l.in.Now, servers, true)
-		l.ledger.SetLook(l.in.Now, storageversion.Look{Living: servers,
+		l.ledger.SetLook(l.in.Now, storageversion.Look{LivingServers: storageversion.LivingServers{Living: servers},
 			Documents: map[string]storageversion.Document{"10.0.0.1": {
 				Version: version, Resources: map[schema.GroupResource]storageversion.Resource{
 					l.resource: {Kind: "Event", Versions: []string{"v1"}, Hash: hash, Migratable: true},
 				},
-			}},
-		})
+			}}})
 		l.decide()
 		return hash
 	}

@@ -29,23 +29,21 @@ import (
 func (l *life) look(version string, started time.Time) {
 	servers := []storageversion.Process{{Identity: "a", Incarnation: "1"}}
 	l.ledger.SetServers(l.in.Now, servers, true)
-	l.ledger.SetLook(l.in.Now, storageversion.Look{Living: servers,
+	l.ledger.SetLook(l.in.Now, storageversion.Look{LivingServers: storageversion.LivingServers{Living: servers},
 		Documents: map[string]storageversion.Document{"10.0.0.1": {
 			Version: version, Started: started, Connected: storageversion.LeaseMayOutliveProcess(version),
 			Resources: map[schema.GroupResource]storageversion.Resource{
 				widgets: {Kind: "Widget", Versions: []string{"v1"}, Hash: v1, Migratable: true},
 			},
-		}},
-	})
+		}}})
 }
 
 // lookWithout shows the ledger that the only server does not serve the resource.
 func (l *life) lookWithout() {
 	servers := []storageversion.Process{{Identity: "a", Incarnation: "1"}}
 	l.ledger.SetServers(l.in.Now, servers, true)
-	l.ledger.SetLook(l.in.Now, storageversion.Look{Living: servers,
-		Documents: map[string]storageversion.Document{"10.0.0.1": {Version: "v1.37.0"}},
-	})
+	l.ledger.SetLook(l.in.Now, storageversion.Look{LivingServers: storageversion.LivingServers{Living: servers},
+		Documents: map[string]storageversion.Document{"10.0.0.1": {Version: "v1.37.0"}}})
 }
 
 // TestProcessThatAnotherReplacedUnwatched has two managers see the same server under the same Lease.
@@ -106,7 +104,8 @@ func TestBesideAServerWithoutALease(t *testing.T) {
 			l := newLife(t)
 			look := func(incarnation, published string, addresses ...string) {
 				servers := []storageversion.Process{{Identity: "a", Incarnation: incarnation}}
-				look := storageversion.Look{Living: servers, Documents: map[string]storageversion.Document{}}
+				look := storageversion.Look{LivingServers: storageversion.LivingServers{Living: servers},
+					Documents: map[string]storageversion.Document{}}
 				for _, address := range addresses {
 					look.Documents[address] = storageversion.Document{
 						Version: "v1.37.0", ServesStorageVersions: published != "",

@@ -203,7 +203,7 @@ func TestAPIServiceThatIsNew(t *testing.T) {
 	now := time.Date(2026, time.November, 20, 12, 0, 0, 0, time.UTC)
 	ledger, living := storageversion.NewLedger(linger), []storageversion.Process{{Identity: "a", Incarnation: "1"}}
 	ledger.SetServers(now, living, true)
-	ledger.SetLook(now, storageversion.Look{Living: living,
+	ledger.SetLook(now, storageversion.Look{LivingServers: storageversion.LivingServers{Living: living},
 		Documents: map[string]storageversion.Document{"10.0.0.1:6443": {Version: "v1.37.1"}}})
 	r := &aggregatedReader{
 		sharedLedger: &sharedLedger{ledger: ledger, serversChanged: newSignal()}, wake: newSignal(),

@@ -63,9 +63,7 @@ func (p *discoveryPoller) readServers(ctx context.Context) (look storageversion.
 	p.mu.Lock()
 	var addresses []string
 	addresses, p.direct = p.clients.addresses(p.ready)
-	look = storageversion.Look{
-		Living: p.ledger.Living(), Advertised: p.leases.shown.advertised(), Documents: map[string]storageversion.Document{},
-	}
+	look = storageversion.Look{LivingServers: p.livingServers(), Documents: map[string]storageversion.Document{}}
 	p.mu.Unlock()
 	p.clients.forgetOthers(addresses)
 	meets = p.planMeeting(&look, addresses)

@@ -217,26 +217,31 @@ func (p *discoveryPoller) meetAnew() {
 	p.serversChanged.raise()
 }
 
+// livingServers runs under the lock.
+func (p *discoveryPoller) livingServers() storageversion.LivingServers {
+	return storageversion.LivingServers{Living: p.ledger.Living(), Advertised: p.leases.shown.advertised()}
+}
+
 // checkCanAsk returns an error if a server lives that nobody can ask at these addresses: servers share them, and were
 // not met there, or the server is not ready. Another process may also answer in its place.
 func (p *discoveryPoller) checkCanAsk(addresses []string) error {
 	p.mu.Lock()
-	look := storageversion.Look{Living: p.ledger.Living(), Advertised: p.leases.shown.advertised()}
+	servers := p.livingServers()
 	p.mu.Unlock()
-	if !look.AdvertisesAll(addresses) || p.leases.leaselessMayAnswer(addresses) {
+	if !servers.AdvertisesAll(addresses) || p.leases.leaselessMayAnswer(addresses) {
 		if err := p.leases.checkNoLeaseLost(); err != nil {
 			return err
 		}
 	}
-	if shares, _ := look.SharesAddresses(addresses); shares {
+	if shares, _ := servers.SharesAddresses(addresses); shares {
 		return fmt.Errorf("%d API servers have a living identity Lease, and the manager cannot ask each of them at %s. "+
-			"Delete the Leases in kube-system of API servers that are gone for good", len(look.Living),
+			"Delete the Leases in kube-system of API servers that are gone for good", len(servers.Living),
 			strings.Join(addresses, ", "))
 	}
-	if missing := look.Missing(addresses); len(missing) > 0 {
+	if missing := servers.Missing(addresses); len(missing) > 0 {
 		return fmt.Errorf("the API server %s %w %s, and may still write. If it is gone, this ends %s after it has renewed "+
 			"its identity Lease for the last time; otherwise make it ready",
-			missing[0], storageversion.ErrNotReady, look.Advertised[missing[0]], goneAfter)
+			missing[0], storageversion.ErrNotReady, servers.Advertised[missing[0]], goneAfter)
 	}
 	return nil
 }
