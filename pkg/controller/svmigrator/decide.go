@@ -77,6 +77,14 @@ func (d Decision) until(at time.Time) Decision {
 	return d
 }
 
+// untilAtMost is until, unless the decision already has an earlier time.
+func (d Decision) untilAtMost(at time.Time) Decision {
+	if d.DecideAt.IsZero() || at.Before(d.DecideAt) {
+		d.DecideAt = at
+	}
+	return d
+}
+
 // restarts says what people can do after a migration that failed because the servers changed.
 const restarts = "The trigger replaces a migration that it created. If you created this one, create it again"
 

@@ -83,10 +83,15 @@ func (c *Controller) failIfNotServed(
 	ctx context.Context, m *migrationv1alpha1.StorageVersionMigration, wait Decision,
 ) Decision {
 	resource := m.GroupResource()
-	observation := c.env.observer.Observe(resource)
-	if observation.Presence == storageversion.Served || m.HasEpoch() ||
-		wait.Reason == migrationv1alpha1.MigrationReasonSuspended {
+	observation, now := c.env.observer.Observe(resource), c.env.clock.Now()
+	switch {
+	case observation.Presence == storageversion.Served, m.HasEpoch(),
+		wait.Reason == migrationv1alpha1.MigrationReasonSuspended:
 		return wait
+	case observation.Presence == storageversion.PresenceUnknown:
+		// A server that was not read may serve it. No request could tell, and one to an aggregated server that hangs would
+		// hold up other migrations. The reason to wait is true in any case.
+		return wait.untilAtMost(now.Add(maxRetry))
 	}
 	requested := c.env.requested(m)
 	if m.Begun() {
@@ -98,22 +103,20 @@ func (c *Controller) failIfNotServed(
 		err = NotStored(resource)
 	}
 	missing, isMissing := errors.AsType[*rewrite.PermanentError](err)
-	now, again := c.env.clock.Now(), m.CreationTimestamp.Add(servedPatience)
-	if m.Begun() {
-		again = cmp.Or(waitingSince(&m.Status, wait), now).Add(begunPatience)
-	}
-	switch {
-	case !isMissing, isNotServed(err) && observation.Presence == storageversion.PresenceUnknown: // Others may serve it.
+	if !isMissing {
 		klog.FromContext(ctx).V(4).Info("It is not known whether the resource is served and stored", "err", err)
-		again = now.Add(maxRetry) // The reason to wait is true in any case.
-	case !now.Before(again), missing.Reason != migrationv1alpha1.MigrationReasonResourceNotServed &&
-		missing.Reason != migrationv1alpha1.MigrationReasonInvalidResource:
-		return Decision{Verdict: Fail, Reason: missing.Reason, Message: missing.Message}
+		return wait.untilAtMost(now.Add(maxRetry))
 	}
-	if wait.DecideAt.IsZero() || again.Before(wait.DecideAt) { // A deleted definition is decided on earlier.
-		wait.DecideAt = again
+	failsAt := m.CreationTimestamp.Add(servedPatience)
+	if m.Begun() {
+		failsAt = cmp.Or(waitingSince(&m.Status, wait), now).Add(begunPatience)
 	}
-	return wait
+	mayAppear := missing.Reason == migrationv1alpha1.MigrationReasonResourceNotServed ||
+		missing.Reason == migrationv1alpha1.MigrationReasonInvalidResource
+	if mayAppear && now.Before(failsAt) {
+		return wait.untilAtMost(failsAt)
+	}
+	return Decision{Verdict: Fail, Reason: missing.Reason, Message: missing.Message}
 }
 
 // servedElsewhere reports whether the resource is served, although err says that the manager's own API server does not

@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -137,9 +138,12 @@ func TestResourceWithoutStorageVersion(t *testing.T) {
 	}
 }
 
-// TestServedButNotObserved has a resource that a server serves, and of which it is not known whether it is stored.
+// TestServedButNotObserved has a resource that a server serves, and of which it is not known whether it is stored. It
+// wants no request while a server was not read: that one may hang.
 func TestServedButNotObserved(t *testing.T) {
+	var requests atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
 		w.Header().Set("Content-Type", "application/json")
 		switch r.URL.Path {
 		case "/apis/example.com":
@@ -165,6 +169,9 @@ func TestServedButNotObserved(t *testing.T) {
 		if d.Verdict != Wait || d.DecideAt.IsZero() {
 			t.Errorf("%s: %+v", name, d)
 		}
+		if asked := requests.Swap(0) > 0; asked != (o.presence == storageversion.NotServed) {
+			t.Errorf("%s: the API server was asked: %t", name, asked)
+		}
 		if found, err := findServed(ctx, s.env.documents, s.env.requested(m), ""); err != nil || found.Version != "v1" {
 			t.Errorf("%s: it is found at %+v, and the error is %v", name, found, err)
 		}
@@ -172,6 +179,7 @@ func TestServedButNotObserved(t *testing.T) {
 		if d := s.failIfNotServed(ctx, m, notAgreed("a server was not read")); d.Verdict != Wait {
 			t.Errorf("%s, and v2 cannot be read: %+v", name, d)
 		}
+		requests.Store(0)
 	}
 }
 
