@@ -127,11 +127,7 @@ func New(
 		pacer: pace,
 		runs:  newRuns(),
 	}
-	c.env.space = newSpace(klog.FromContext(ctx), c.env, func() {
-		for _, run := range c.runs.all() {
-			run.stop(errStopped)
-		}
-	})
+	c.env.space = newSpace(klog.FromContext(ctx), c.env, c.stopWriting)
 	c.queue = controller.NewQueue(controller.QueueOptions[string]{
 		Name: queueName, Clock: c.env.clock, Handle: c.sync, Timeout: controller.SyncTimeout,
 		Workers: syncWorkers, MinRetry: minRetry, MaxRetry: maxRetry,
@@ -166,6 +162,16 @@ func (c *Controller) resourceChanged(resource schema.GroupResource) {
 	}
 	c.enqueueResource(resource)
 	c.env.followers.queue.Add(resource)
+}
+
+// stopWriting stops all runs but those that write no object. The cache may be late, and a run be stopped for nothing:
+// the next one goes on.
+func (c *Controller) stopWriting() {
+	for _, run := range c.runs.all() {
+		if m := c.env.caches.Migration(run.name); m == nil || !writesNoObject(m) {
+			run.stop(errStopped)
+		}
+	}
 }
 
 // enqueueResource queues all migrations of a resource.

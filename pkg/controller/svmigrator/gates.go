@@ -35,13 +35,13 @@ import (
 //  1. Decide says Go: nobody has suspended it, and the servers agree on its target (decide.go). While it waits for
 //     that, it fails if nobody serves its resource (failIfNotServed in served.go).
 //  2. Every server follows the CustomResourceDefinition (followers.go).
-//  3. etcd has space (space.go).
+//  3. etcd has space (space.go), unless the migration writes no object.
 //  4. The delay after its last run is over.
 //  5. No other migration of the resource runs. Then it waits for a free slot (queue.go).
 //
 // In its run, on the migration as the API server has it:
 //
-//  6. The growth of etcd is measured (space.go).
+//  6. The growth of etcd is measured (space.go), unless the migration writes no object.
 //  7. The server of an aggregated group was read once more. Decide still says Go, and all servers still follow the
 //     definition of a custom resource.
 //  8. kube-controller-manager does not migrate the resource (intree.go).
@@ -99,7 +99,7 @@ func (c *Controller) checkGatesBeforeSlot(
 	if decision.Verdict == Go {
 		decision = c.env.followers.check(m, decision)
 	}
-	if pause := c.env.space.paused(); pause != nil && decision.Verdict == Go {
+	if pause := c.env.space.paused(); pause != nil && decision.Verdict == Go && !writesNoObject(m) {
 		decision = pause.until(c.env.clock.Now().Add(spaceRetry))
 	}
 	return decision, nil
@@ -135,12 +135,12 @@ func (c *Controller) readiness(m *migrationv1alpha1.StorageVersionMigration) (sa
 // passGates checks gates 6 to 9 and stores the target (10). It returns an error if a gate is closed. If the error is
 // errStopped, the run ends, and sync finds the gate and writes it into the status.
 func (r *migrationRun) passGates(ctx context.Context) error {
-	if !r.env.space.mayBegin(ctx) {
-		return errStopped
-	}
 	// The cache may not have what the last run wrote yet.
 	if err := r.status.refresh(ctx); err != nil {
 		return err
+	}
+	if !writesNoObject(r.status.stored) && !r.env.space.mayBegin(ctx) {
+		return errStopped
 	}
 	readErr := r.env.readAggregated(ctx, r.resource)
 	observation := r.env.observer.Observe(r.resource) // Before the decision, which is then at least as recent.

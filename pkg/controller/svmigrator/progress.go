@@ -27,6 +27,7 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // rateWindow is the time over which the rate in the status is measured.
@@ -58,6 +59,13 @@ func objectsLeft(status *migrationv1alpha1.StorageVersionMigrationStatus) int64 
 		return 0
 	}
 	return countsOf(status.Progress).Left()
+}
+
+// writesNoObject reports whether the runs of a migration write no object: all are done, or they expire.
+func writesNoObject(m *migrationv1alpha1.StorageVersionMigration) bool {
+	position := positionOf(&m.Status)
+	done := m.Begun() && position.Complete && position.Counts.Left() == 0
+	return done || storageversion.Expires(m.GroupResource())
 }
 
 // positionOf returns the position at which a migration was interrupted.

@@ -82,11 +82,11 @@ var spaceDelays = wait.Backoff{Duration: spaceRetry, Factor: 2, Steps: 5, Cap: t
 
 var errNoSize = errors.New("the metrics lack " + sizeMetric)
 
-// space pauses all migrations when the database file of an etcd has grown too much.
+// space pauses all migrations that write when the database file of an etcd has grown too much.
 type space struct {
 	env    *environment
 	logger klog.Logger
-	// stopRuns ends all runs. The next decision about each migration gives the reason of the pause.
+	// stopRuns ends all runs that may write. The next decision about each migration gives the reason of the pause.
 	stopRuns func()
 	// due has an element if the sizes must be read again.
 	due chan struct{}
@@ -255,7 +255,8 @@ func (s *space) read(ctx context.Context) {
 	}
 }
 
-// startPause starts a pause, logs why, and ends all runs, unless there is a pause already. The caller holds s.mu.
+// startPause starts a pause, logs why, and ends all runs that may write, unless there is a pause already. The caller
+// holds s.mu.
 func (s *space) startPause(full bool, format string, args ...any) {
 	if s.pause != nil {
 		return

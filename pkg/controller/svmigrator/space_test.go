@@ -32,12 +32,15 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/protobuf/encoding/protodelim"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
@@ -312,5 +315,56 @@ func TestCompactionByOthers(t *testing.T) {
 	compacted = true
 	if !s.checkCompacted(t.Context(), s.pause) || s.pause.revision != "7" {
 		t.Errorf("it does not take etcd for compacted, and the pause is %+v", s.pause)
+	}
+}
+
+// TestPauseAndWhatWritesNothing has etcd be full. A migration that only has to be ended goes on, also if it runs.
+func TestPauseAndWhatWritesNothing(t *testing.T) {
+	begun := func(m *migrationv1alpha1.StorageVersionMigration) {
+		m.Status.StartTime = new(metav1.NewTime(noon))
+		m.Status.Target = &migrationv1alpha1.MigrationTarget{StorageVersionHash: v2}
+		m.Status.Progress = &migrationv1alpha1.MigrationProgress{Processed: 7, Rewritten: 7, ContinueToken: "next"}
+	}
+	done := func(m *migrationv1alpha1.StorageVersionMigration) {
+		begun(m)
+		m.Status.Progress.ContinueToken, m.Status.SweepCompletionTime = "", new(metav1.NewTime(noon))
+	}
+	away := httptest.NewServer(http.NotFoundHandler())
+	away.Close() // The run ends at the first gate that asks for documents.
+	for name, test := range map[string]struct {
+		change func(*migrationv1alpha1.StorageVersionMigration)
+		waits  bool
+	}{
+		"it has not begun":     {func(*migrationv1alpha1.StorageVersionMigration) {}, true},
+		"objects are left":     {begun, true},
+		"all objects are done": {done, false},
+		"denied objects are tried once more": {func(m *migrationv1alpha1.StorageVersionMigration) {
+			done(m)
+			m.Status.Progress.Rewritten, m.Status.Progress.Denied = 6, 1
+		}, true},
+		"somebody took its start away": {func(m *migrationv1alpha1.StorageVersionMigration) {
+			done(m)
+			m.Status.StartTime = nil
+		}, true},
+		"objects that expire": {func(m *migrationv1alpha1.StorageVersionMigration) {
+			m.Spec.Resource.Group, m.Spec.Resource.Resource = "", "events"
+		}, false},
+	} {
+		m := made(test.change)
+		s, ctx := newStage(t, m)
+		s.env.followers.known.Store(widgets, &followRecord{since: noon.Add(-time.Hour)})
+		s.env.space = newSpace(klog.FromContext(ctx), s.env, s.stopWriting)
+		r, stopped := s.run(m), false
+		r.stop = func(error) { stopped = true }
+		s.runs.claimResource(r)
+		s.env.space.startPause(true, "it is full")
+		d, err := s.checkGatesBeforeSlot(ctx, m)
+		if waits := d.Reason == migrationv1alpha1.MigrationReasonAwaitingStorageSpace; err != nil || waits != test.waits {
+			t.Errorf("%s: the decision is %+v, and the error is %v", name, d, err)
+		}
+		s.env.space.growth, s.env.documents = newGrowth(mebibyte), readerOf(t, away)
+		if err := r.passGates(ctx); errors.Is(err, errStopped) != test.waits || stopped != test.waits {
+			t.Errorf("%s: the run was stopped: %t, and begins with the error %v", name, stopped, err)
+		}
 	}
 }
