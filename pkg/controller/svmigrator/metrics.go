@@ -43,8 +43,8 @@ var (
 		"Number of migrations that ended, by resource and status: Succeeded or Failed.", "resource", "status")
 	outcomes = controller.NewCounter(rewrite.Subsystem, "object_outcomes_total",
 		"Number of objects by outcome: Rewritten, AlreadyCurrent, WrittenByOthers, Gone or Denied. An object that was "+
-			"denied and tried once more counts twice. An object that needs no rewrite does not count after the list had to "+
-			"begin anew.", "outcome")
+			"denied and tried once more counts twice. An object that needs no rewrite does not count after objects had to "+
+			"be listed again.", "outcome")
 	warnings = controller.NewCounter(rewrite.Subsystem, "warnings_total",
 		"Number of Warning events on StorageVersionMigrations, by their reason.", "reason")
 	migrationDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{

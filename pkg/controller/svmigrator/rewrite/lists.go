@@ -163,7 +163,7 @@ func (r *sweepRunner) handleList(ctx context.Context, l listing) error {
 		r.listTries, r.listRetry, r.endingSince, r.newToken = 0, Retry{}, time.Time{}, false
 		r.task.progressed(r.clock.Now())
 		for _, object := range r.sweep.Listed(l.chunk) {
-			if !r.isSecondSweep() && r.restarts == 0 { // After a restart it may have been counted.
+			if !r.isSecondSweep() && !r.listsAgain {
 				r.migration.ObjectDone(object, sweep.WrittenByOthers)
 			}
 		}

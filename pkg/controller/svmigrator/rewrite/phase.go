@@ -21,9 +21,6 @@ import (
 	"time"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
-
-	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
-	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // Phase is what a run does now. It is a reason of the Running condition.
@@ -54,63 +51,6 @@ const (
 	// StuckAfter is how long a task must have made no progress to be stuck. It is longer than any single request takes.
 	StuckAfter = listTimeout + 5*time.Second
 )
-
-// Task is what an engine knows about one migration: what was done, and whether it is stuck. All runs of the migration
-// in one process use the same task.
-type Task struct {
-	// first is the sweep over all objects, or over Only. second tries those once more that the first one denied. It is nil
-	// before it begins.
-	first, second *sweepState
-	// Only has the objects to rewrite, or is nil to rewrite all objects. If it is set, all other objects, and those that
-	// were written after the baseline, must be stored in the target encoding.
-	Only []migrationv1alpha1.DeniedObject
-	// secondSaved means that the position after the second sweep is saved.
-	secondSaved bool
-
-	// changed is the failure of a rewrite that has changed more than the encoding. The task keeps it, because the answer
-	// may come when the run is already ending.
-	changed Failure
-
-	// Stuck means that requests fail, and that there was no progress for StuckAfter. It stays set until there is progress,
-	// also in the next runs.
-	Stuck bool
-	// began is when the last run began. Its second sweep belongs to the same turn.
-	began time.Time
-	// lastProgress is when an object got its outcome or a list its answer, or when the last run began.
-	lastProgress time.Time
-	// advanced means that the last run has made progress.
-	advanced bool
-}
-
-// NewTask returns a task that resumes from a position. The zero Position is the beginning.
-func NewTask(class storageversion.Class, from sweep.Position) *Task {
-	return &Task{first: newSweepState(class, from)}
-}
-
-// ForgetListed has the next run list the objects of the unfinished chunks again, because what was found out about them
-// when they were listed may be wrong now.
-func (t *Task) ForgetListed() {
-	t.first.forgetListed()
-	if t.second != nil {
-		t.second.forgetListed()
-	}
-}
-
-// Begin records that a run begins.
-func (t *Task) Begin(now time.Time) { t.began, t.lastProgress, t.advanced = now, now, false }
-
-// Idle is the time since the last progress, or since the last run began.
-func (t *Task) Idle(now time.Time) time.Duration { return now.Sub(t.lastProgress) }
-
-func (t *Task) progressed(now time.Time) { t.lastProgress, t.advanced, t.Stuck = now, true, false }
-
-// RecordFailing records that requests fail, and returns the phase.
-func (t *Task) RecordFailing(now time.Time) Phase {
-	if t.Stuck = t.Stuck || t.Idle(now) >= StuckAfter; t.Stuck {
-		return Stuck
-	}
-	return RetryingRequests
-}
 
 // Report is a phase and what people need to know about it.
 type Report struct {

@@ -31,7 +31,6 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
-	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 const (
@@ -70,45 +69,6 @@ const Subsystem = "storage_version_migrator"
 // RetriedRequests counts the rewrites that were repeated. The program that runs the engine registers it.
 var RetriedRequests = controller.NewCounter(Subsystem, "retried_rewrites_total",
 	"Number of rewrites that were sent again, by the kind of failure, for example Overloaded.", "failure")
-
-// sweepState is a sweep with what its runs have learned. A run continues with what earlier runs knew.
-type sweepState struct {
-	sweep *sweep.Sweep
-
-	// listLimit is how many objects the next list asks for. Zero means as many as a chunk has.
-	listLimit int64
-	// listTries is how often the list failed in a row.
-	listTries int
-	// newToken means that the token of the last list had expired and that its answer had the token of the next one. If
-	// that expires at once as well, the server does not continue its lists.
-	newToken bool
-	// restart means that the list starts from the beginning as soon as the current chunk is done.
-	restart  bool
-	restarts int
-
-	// No list is sent before listNotBefore, because the last one failed.
-	listNotBefore time.Time
-	// No object is sent before heldUntil: the aggregated server behind the API server has asked for that, or the API
-	// server has refused all objects so far, and may have just started.
-	heldUntil time.Time
-	// lastEnd is when the last run ended.
-	lastEnd sweep.RunTime
-	// deniedForPermission are those that were denied because this program lacks a permission. deniedForChange are those
-	// that a rewrite would change.
-	deniedForPermission, deniedForChange commonDenials
-}
-
-func newSweepState(class storageversion.Class, from sweep.Position) *sweepState {
-	return &sweepState{sweep: sweep.New(from, newer(class))}
-}
-
-// forgetListed also forgets why objects were denied: those of the unfinished chunks are tried again, and would count
-// twice. The token that the next list continues with is the one of the position, which may have expired again.
-func (s *sweepState) forgetListed() {
-	s.sweep.ForgetListed()
-	s.newToken = false
-	s.deniedForPermission, s.deniedForChange = commonDenials{}, commonDenials{}
-}
 
 // sweepRunner drives one sweep: it sends the requests that the sweep asks for, and reports their results to the sweep.
 type sweepRunner struct {
@@ -260,7 +220,7 @@ func (r *sweepRunner) advance(ctx context.Context) error {
 		if r.restart && r.sweep.UnfinishedInChunk() == 0 {
 			r.restart = false
 			r.sweep.Restart()
-			r.deniedForPermission, r.deniedForChange = commonDenials{}, commonDenials{}
+			r.listAgain()
 			return nil
 		}
 		if !done {
