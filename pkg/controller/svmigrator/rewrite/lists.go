@@ -73,6 +73,14 @@ const (
 	maxUnlimitedBytes = 64 << 20
 )
 
+// mostBytes returns how long the answer to a list of a chunk may be.
+func mostBytes(limit int64) int64 {
+	if limit == 1 {
+		return maxUnlimitedBytes
+	}
+	return maxAnswerBytes
+}
+
 // lister returns a function that lists one chunk of the objects that w rewrites. It adapts limit, the size of the list:
 //
 //   - After a failure the next list asks for half as many objects. Perhaps a conversion webhook is slow.
@@ -85,10 +93,10 @@ const (
 func (e *Engine) lister(w *rewriter, limit *int64) func(ctx context.Context, token string) (sweep.Chunk, error) {
 	return func(ctx context.Context, token string) (sweep.Chunk, error) {
 		*limit = cmp.Or(*limit, e.chunkSize)
-		list, length, err := w.list(ctx, token, *limit)
+		list, length, err := w.list(ctx, token, *limit, mostBytes(*limit))
 		for errors.Is(err, documents.ErrTooLong) && *limit > 1 {
 			*limit = max(1, *limit/4)
-			list, length, err = w.list(ctx, token, *limit)
+			list, length, err = w.list(ctx, token, *limit, mostBytes(*limit))
 		}
 		if err != nil {
 			if ctx.Err() == nil {

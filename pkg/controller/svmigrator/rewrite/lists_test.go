@@ -21,6 +21,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -250,6 +251,29 @@ func TestServerThatDoesNotEnd(t *testing.T) {
 	}
 	if want := []string{"16", "4", "1"}; !slices.Equal(limits, want) {
 		t.Errorf("asked for %v objects, want %v", limits, want)
+	}
+}
+
+// TestObjectThatMayBlockItsRequests has a proxy cut the connection of each request for an object, and a server that
+// ignores the limit of lists. As many of these as there are requests under way are read at a time.
+func TestObjectThatMayBlockItsRequests(t *testing.T) {
+	sent := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		for line := []byte(strings.Repeat(" ", 1<<20)); sent < maxUnlimitedBytes; sent += len(line) {
+			if _, err := w.Write(line); err != nil {
+				return
+			}
+		}
+	}))
+	e, err := NewEngine(bounded(server.URL), nil, clock.RealClock{}, 16, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1")}, "")
+	f := w.classify(t.Context(), &sweep.Object{Tries: blamelessTries}, io.ErrUnexpectedEOF)
+	if server.Close(); f.kind.name != internal.name || sent >= maxUnlimitedBytes {
+		t.Errorf("%d bytes were sent, and the failure counts as %s", sent, f.kind.name)
 	}
 }
 

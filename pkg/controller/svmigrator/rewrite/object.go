@@ -242,7 +242,8 @@ func (r *rewriter) classify(ctx context.Context, object *sweep.Object, err error
 	f := Classify(err, object.Name)
 	gone := f.kind == resourceGone && !documents.IsPageNotFound(err) // The page is about a version, maybe another one.
 	if (f.kind == unreachable || gone) && object.Tries >= blamelessTries {
-		if _, _, err := r.list(ctx, "", 1); err == nil {
+		// All requests under way may come here. A server that ignores the limit does list the resource.
+		if _, _, err := r.list(ctx, "", 1, maxAnswerBytes); err == nil || errors.Is(err, documents.ErrTooLong) {
 			f.kind = internal
 		}
 	}

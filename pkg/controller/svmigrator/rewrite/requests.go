@@ -80,18 +80,15 @@ func (r *rewriter) resourceRequest(request *rest.Request, version, accept string
 		SetHeader("Accept", accept).MaxRetries(0).Timeout(timeout)
 }
 
-// list returns a chunk of the metadata of all objects in all namespaces, and the length of the answer.
+// list returns a chunk of the metadata of all objects in all namespaces, and the length of the answer. It reads no more
+// than most bytes.
 func (r *rewriter) list(
-	ctx context.Context, token string, limit int64,
+	ctx context.Context, token string, limit, most int64,
 ) (list *metav1.PartialObjectMetadataList, length int, err error) {
 	request := r.resourceRequest(r.client.Get(), r.resource.Version, acceptList, listTimeout).
 		Param("limit", strconv.FormatInt(limit, 10))
 	if token != "" {
 		request.Param("continue", token)
-	}
-	most := int64(maxAnswerBytes)
-	if limit == 1 {
-		most = maxUnlimitedBytes
 	}
 	result := request.Do(documents.AtMost(ctx, most))
 	body, _ := result.Raw() // answerOf returns the error.
