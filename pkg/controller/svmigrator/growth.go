@@ -34,19 +34,21 @@ const (
 
 // reportedSizes has what the API servers reported at one time, in bytes.
 type reportedSizes struct {
-	files   map[string]int64 // of the database of each etcd
+	file    int64 // of etcd's database; zero if no server reported it
 	objects map[schema.GroupResource]objectSizes
 }
 
 // objectSizes are zero if they are not known.
 type objectSizes struct{ average, all int64 }
 
-// add adds what one API server reports. Of two values for the same thing the larger one counts.
-func (s reportedSizes) add(families map[string]*dto.MetricFamily) {
+// add adds what one API server reports. Of two values for the same thing the larger one counts. If a server reported
+// several etcds, their sum would grow whenever one of them does.
+func (s *reportedSizes) add(families map[string]*dto.MetricFamily) {
+	file := int64(0)
 	for _, metric := range families[sizeMetric].GetMetric() {
-		etcd := labelsOf(metric)[etcdLabel]
-		s.files[etcd] = max(s.files[etcd], int64(metric.GetGauge().GetValue()))
+		file += int64(metric.GetGauge().GetValue())
 	}
+	s.file = max(s.file, file)
 	counts := map[schema.GroupResource]float64{}
 	for _, metric := range families[objectsMetric].GetMetric() {
 		counts[resourceOf(metric)] = metric.GetGauge().GetValue()
@@ -73,16 +75,16 @@ func labelsOf(metric *dto.Metric) map[string]string {
 	return labels
 }
 
-// growth is how large the database file of each etcd is and may become, and when the sizes must be read again. They are
-// not read after each rewrite: an API server gathers all its metrics for that, which takes as long as a few rewrites,
-// or as a hundred.
+// growth is how large the database file of etcd is and may become, and when the sizes must be read again. They are not
+// read after each rewrite: an API server gathers all its metrics for that, which takes as long as a few rewrites, or as
+// a hundred.
 type growth struct {
-	// maxGrowth is by how many bytes a file may grow before the first pause.
+	// maxGrowth is by how many bytes the file may grow before the first pause.
 	maxGrowth int64
-	// measuring is set during the first readings. before are the files of the measurement before.
-	measuring     bool
-	files, before map[string]*databaseFile // by the ID of the etcd
-	objects       map[schema.GroupResource]objectSizes
+	// measuring is set during the first readings. before is the file of the measurement before.
+	measuring    bool
+	file, before databaseFile
+	objects      map[schema.GroupResource]objectSizes
 	// rewrittenBytes is an estimate of the bytes that were rewritten since the last reading.
 	rewrittenBytes int64
 	// budget is how many bytes may be rewritten before the next reading.
@@ -91,15 +93,16 @@ type growth struct {
 	// share of the budget.
 	maxUnsized int64
 	// sincePause is an estimate of the bytes that were rewritten since the last pause ended. room is how many of them fit
-	// into the free pages of a file that must not grow any more, or zero while all may grow.
+	// into the free pages of a file that must not grow any more, or zero while it may grow.
 	sincePause, room int64
 }
 
 // databaseFile has sizes of a database file in bytes: when it was first and last read, and at which rewriting pauses.
+// All are zero before it is read.
 type databaseFile struct{ first, last, limit int64 }
 
 func newGrowth(maxGrowth int64) growth {
-	g := growth{maxGrowth: maxGrowth, files: map[string]*databaseFile{}}
+	g := growth{maxGrowth: maxGrowth}
 	g.readSoon()
 	return g
 }
@@ -120,28 +123,24 @@ func (g *growth) rewritten(resource schema.GroupResource) bool {
 	return g.rewrittenBytes >= g.budget
 }
 
-// roomUsed reports whether the free pages of a file that must not grow any more are used up.
+// roomUsed reports whether the file must not grow any more, and its free pages are used up.
 func (g *growth) roomUsed() bool { return g.room > 0 && g.sincePause >= g.room }
 
 // readingOverdue reports whether so much was rewritten since the last reading that nothing more may be before the next
 // one.
 func (g *growth) readingOverdue() bool { return g.rewrittenBytes >= g.maxGrowth/4 }
 
-// record takes the sizes that were read. rewritten is what rewrittenBytes was when the reading began. It returns a file
-// that has reached its limit, or nil.
-func (g *growth) record(now reportedSizes, rewritten int64) (full *databaseFile) {
+// record takes the sizes that were read. rewritten is what rewrittenBytes was when the reading began. It reports
+// whether the file has reached its limit.
+func (g *growth) record(now reportedSizes, rewritten int64) (full bool) {
 	soon := rewritten == 0
-	for id, size := range now.files {
-		f := g.files[id]
-		if f == nil || g.measuring && size > f.last { // The members of etcd have files of different sizes.
-			f = &databaseFile{first: size, last: size, limit: size + g.maxGrowth}
-			g.files[id] = f
+	if size, f := now.file, &g.file; size > 0 {
+		if f.last == 0 || g.measuring && size > f.last { // The members of etcd have files of different sizes.
+			*f = databaseFile{first: size, last: size, limit: size + g.maxGrowth}
 		}
 		soon = soon || size-f.last > g.margin() || f.limit-size < 2*g.margin()
 		f.last = max(f.last, size)
-		if f.last >= f.limit {
-			full = f
-		}
+		full = f.last >= f.limit
 	}
 	g.objects, g.rewrittenBytes = now.objects, g.rewrittenBytes-rewritten
 	g.budget, g.maxUnsized = g.margin(), min(2*g.maxUnsized, readAfter)
@@ -154,17 +153,14 @@ func (g *growth) record(now reportedSizes, rewritten int64) (full *databaseFile)
 // readSoon makes the next reading come early.
 func (g *growth) readSoon() { g.budget, g.maxUnsized = g.margin()/4, readAfterFirst }
 
-// resume sets new limits after a compaction. A file that has reached its limit may grow by one more margin. When it
-// has grown by that, it has no free page left.
+// resume sets a new limit after a compaction. If the file has reached its limit, it may grow by one more margin. When
+// it has grown by that, it has no free page left.
 //
-// A file that is twice maxGrowth larger than at the beginning must not grow any more. From then on the migrator
+// If the file is twice maxGrowth larger than at the beginning, it must not grow any more. From then on the migrator
 // rewrites only as many bytes (room) as the compaction has freed: at first three quarters of what was rewritten since
 // the last pause, and a quarter less each time that the file grows nevertheless.
 func (g *growth) resume() {
-	for _, f := range g.files {
-		if f.last < f.limit {
-			continue
-		}
+	if f := &g.file; f.last >= f.limit {
 		f.limit = f.last + g.margin()
 		switch {
 		case f.limit <= f.first+2*g.maxGrowth:
@@ -181,21 +177,19 @@ func (g *growth) resume() {
 // startMeasurement begins the first readings, when etcd was compacted since the last rewrite.
 func (g *growth) startMeasurement() {
 	if !g.measuring {
-		g.before = g.files
+		g.before = g.file
 	}
-	g.files, g.measuring = map[string]*databaseFile{}, true
+	g.file, g.measuring = databaseFile{}, true
 	g.sincePause, g.room = 0, 0
 }
 
-// endMeasurement ends the first readings. If a file is at least as large as in the measurement before, nobody has
-// defragmented it, and the free pages that the migrator left are still in it. So it gets only what was left of its
+// endMeasurement ends the first readings. If the file is at least as large as in the measurement before, nobody
+// has defragmented it, and the free pages that the migrator left are still in it. So it gets only what was left of its
 // limit then. Growth between the two measurements was caused by other clients, and does not count.
 func (g *growth) endMeasurement() {
 	g.measuring = false
-	for id, f := range g.files {
-		if before := g.before[id]; before != nil && before.last <= f.last {
-			f.first, f.limit = f.last-(before.last-before.first), f.last+(before.limit-before.last)
-		}
+	if f, before := &g.file, g.before; before.last > 0 && before.last <= f.last {
+		f.first, f.limit = f.last-(before.last-before.first), f.last+(before.limit-before.last)
 	}
 }
 

@@ -27,31 +27,30 @@ func TestGrowth(t *testing.T) {
 	const bound = 160 // so the margin is 10
 	g := newGrowth(bound)
 	for i, step := range []struct {
-		what        string
-		small, last int64
-		full, soon  bool
-		resume      bool
+		what       string
+		last       int64
+		full, soon bool
+		resume     bool
 	}{
-		{what: "the first sizes are where growth begins", small: 40, last: 1000},
-		{what: "little growth", small: 41, last: 1010},
-		{what: "much growth at once", small: 41, last: 1021, soon: true},
-		{what: "a member of etcd with a smaller file", small: 41, last: 700},
-		{what: "the growth counts from the largest file", small: 41, last: 1031},
-		{what: "near the bound", small: 41, last: 1141, soon: true},
-		{what: "at the bound", small: 41, last: 1160, full: true, soon: true},
-		{what: "after a compaction the file is not larger", small: 41, last: 1160, soon: true, resume: true},
-		{what: "no page is free any more", small: 41, last: 1170, full: true, soon: true},
-		{what: "the other etcd grows", small: 201, last: 1170, full: true, soon: true, resume: true},
-		{what: "all grow no more", small: 201, last: 1170, soon: true, resume: true},
+		{what: "the first size is where growth begins", last: 1000},
+		{what: "little growth", last: 1010},
+		{what: "much growth at once", last: 1021, soon: true},
+		{what: "a member of etcd with a smaller file", last: 700},
+		{what: "the growth counts from the larger file", last: 1031},
+		{what: "near the bound", last: 1141, soon: true},
+		{what: "at the bound", last: 1160, full: true, soon: true},
+		{what: "after a compaction the file is not larger", last: 1160, soon: true, resume: true},
+		{what: "no page is free any more", last: 1170, full: true, soon: true},
+		{what: "it grows no more", last: 1170, soon: true, resume: true},
 	} {
 		if step.resume {
 			g.resume()
 		}
 		g.rewritten(widgets)
-		full := g.record(reportedSizes{files: map[string]int64{"etcd-0": step.last, "etcd-1": step.small}}, g.rewrittenBytes)
+		full := g.record(reportedSizes{file: step.last}, g.rewrittenBytes)
 		soon := g.maxUnsized == readAfterFirst
-		if (full != nil) != step.full || soon != step.soon {
-			t.Errorf("step %d, %s: full is %v and soon is %v", i, step.what, full != nil, soon)
+		if full != step.full || soon != step.soon {
+			t.Errorf("step %d, %s: full is %t and soon is %v", i, step.what, full, soon)
 		}
 	}
 }
@@ -75,10 +74,10 @@ func TestHowOftenSizesAreRead(t *testing.T) {
 		"objects of unknown size make the file grow": {grows: 9 * mebibyte, want: []int{50, 50, 50}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g, size := newGrowth(128*mebibyte), int64(0)
+			g, size := newGrowth(128*mebibyte), int64(1<<30)
 			read := func() {
 				g.record(reportedSizes{
-					files:   map[string]int64{"etcd-0": size},
+					file:    size,
 					objects: map[schema.GroupResource]objectSizes{widgets: test.objects},
 				}, g.rewrittenBytes)
 				size += test.grows
@@ -104,7 +103,7 @@ func TestHowOftenSizesAreRead(t *testing.T) {
 func TestReadingThatTakesLong(t *testing.T) {
 	g := newGrowth(128 * mebibyte)
 	size := reportedSizes{
-		files:   map[string]int64{"etcd-0": 1 << 30},
+		file:    1 << 30,
 		objects: map[schema.GroupResource]objectSizes{widgets: {100_000, 1 << 30}},
 	}
 	g.record(size, 0)
@@ -151,9 +150,9 @@ func TestTheFileStopsToGrow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file, g := etcdFile{size: 1 << 30}, newGrowth(bound)
-			read := func() *databaseFile {
+			read := func() (full bool) {
 				return g.record(reportedSizes{
-					files:   map[string]int64{"etcd": file.size},
+					file:    file.size,
 					objects: map[schema.GroupResource]objectSizes{widgets: test.told},
 				}, g.rewrittenBytes)
 			}
@@ -164,7 +163,7 @@ func TestTheFileStopsToGrow(t *testing.T) {
 				pauses := 0
 				for range 50_000 {
 					file.write(object + test.others)
-					full := g.rewritten(widgets) && read() != nil
+					full := g.rewritten(widgets) && read()
 					if full || g.roomUsed() {
 						pauses++
 						file.compact()

@@ -76,7 +76,7 @@ var (
 	pacePaused = controller.NewGaugeDesc(rewrite.Subsystem, "pace_paused_seconds",
 		"Time until the next rewrite may be sent, by the reason of the pause: AskedToWait or Unreachable.", "reason")
 	storageGrowth = controller.NewGaugeDesc(rewrite.Subsystem, "storage_growth_bytes",
-		"By how much the database file of etcd has grown since migrations began to rewrite.", "storage_cluster_id")
+		"By how much the database file of etcd has grown since migrations began to rewrite.")
 	awaitingSpace = controller.NewGaugeDesc(rewrite.Subsystem, "awaiting_storage_space",
 		"1 while all migrations wait for a compaction of etcd, or for an API server that reports the size of etcd's "+
 			"database, else 0.")
@@ -166,8 +166,8 @@ func collectNewest(
 func (s *space) collect(gauge controller.Gauge) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, file := range s.growth.files {
-		gauge(storageGrowth, float64(file.last-file.first), id)
+	if file := s.growth.file; file.last > 0 {
+		gauge(storageGrowth, float64(file.last-file.first))
 	}
 	paused := 0.
 	if s.pause != nil {

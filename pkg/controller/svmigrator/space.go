@@ -46,14 +46,13 @@ import (
 // page is free. So a file that does not grow has free pages.
 
 const (
-	// sizeMetric is the size of the database file. An API server asks etcd for it whenever somebody reads its metrics. It
-	// reports that of its default etcd alone, not that of an etcd for some resources (--etcd-servers-overrides).
+	// sizeMetric is the size of the database file. An API server asks etcd for it whenever somebody reads its metrics.
+	// kube-apiserver reports that of its default etcd alone, not that of an etcd for some resources
+	// (--etcd-servers-overrides). The label storage_cluster_id is a number that each server gives to its etcds.
 	sizeMetric = "apiserver_storage_size_bytes"
 	// objectsMetric and bytesMetric are, for each resource, the number of objects and their estimated total size. The
 	// values are some minutes old. API servers have both since 1.34.
 	objectsMetric, bytesMetric = "apiserver_resource_objects", "apiserver_resource_size_estimate_bytes"
-	// etcdLabel is the label of sizeMetric with the ID of the etcd.
-	etcdLabel = "storage_cluster_id"
 	// sizesTimeout bounds a reading. Before it answers, an API server gathers all of its metrics.
 	sizesTimeout = 15 * time.Second
 	// firstReadings is more than one because the members of etcd have files of different sizes, and an API server that
@@ -82,7 +81,7 @@ var spaceDelays = wait.Backoff{Duration: spaceRetry, Factor: 2, Steps: 5, Cap: t
 
 var errNoSize = errors.New("the metrics lack " + sizeMetric)
 
-// space pauses all migrations that write when the database file of an etcd has grown too much.
+// space pauses all migrations that write when the database file of etcd has grown too much.
 type space struct {
 	env    *environment
 	logger klog.Logger
@@ -109,7 +108,7 @@ type space struct {
 // spacePause is a time in which nothing is rewritten.
 type spacePause struct {
 	why Decision
-	// full means that a file has grown too much, or would. Any other pause ends when an API server reports the size.
+	// full means that the file has grown too much, or would. Any other pause ends when an API server reports the size.
 	full bool
 	// readFrom is when the sizes are read again, unless it is full. An API server that is slow to report them must not be
 	// asked all the time.
@@ -216,8 +215,8 @@ func (s *space) startMeasurement() bool {
 	return true
 }
 
-// read reads the sizes. It starts a pause if a file has grown too much, if no server answers, or if no server reports a
-// size any more. What is rewritten meanwhile counts for the next reading.
+// read reads the sizes. It starts a pause if the file has grown too much, if no server answers, or if no server reports
+// a size any more. What is rewritten meanwhile counts for the next reading.
 func (s *space) read(ctx context.Context) {
 	s.readMu.Lock()
 	defer s.readMu.Unlock()
@@ -233,9 +232,9 @@ func (s *space) read(ctx context.Context) {
 	s.readAt = s.env.clock.Now()
 	full := s.growth.record(sizes, rewritten)
 	switch {
-	case len(sizes.files) > 0:
+	case sizes.file > 0:
 		s.unreported.Succeeded(ctx, "The API servers report the size of etcd's database again")
-	case len(s.growth.files) > 0, !allAnswered:
+	case s.growth.file.last > 0, !allAnswered:
 		if s.pause != nil { // A new message would be written to the status of each migration.
 			s.unreported.Failed(ctx, "unanswered", "No API server reports the size of etcd's database", "err", err)
 			return
@@ -249,9 +248,9 @@ func (s *space) read(ctx context.Context) {
 	if s.pause != nil && !s.pause.full {
 		s.pause = nil
 	}
-	if full != nil {
+	if f := s.growth.file; full {
 		s.startPause(true, "the database file of etcd has grown by %d MiB to %d MiB since rewriting began, which is all "+
-			"that --max-storage-growth allows. "+rewritingContinues, (full.last-full.first)/mebibyte, full.last/mebibyte)
+			"that --max-storage-growth allows. "+rewritingContinues, (f.last-f.first)/mebibyte, f.last/mebibyte)
 	}
 }
 
@@ -268,10 +267,10 @@ func (s *space) startPause(full bool, format string, args ...any) {
 }
 
 // readSizes asks all API servers. allAnswered is false if one of them did not answer or could not be asked: it may
-// report the size later. If no server reports the size of a database file, the error says why.
+// report the size later. If no server reports the size of the database file, the error says why.
 func (s *space) readSizes(ctx context.Context) (all reportedSizes, allAnswered bool, err error) {
 	var mu sync.Mutex
-	all = reportedSizes{files: map[string]int64{}, objects: map[schema.GroupResource]objectSizes{}}
+	all = reportedSizes{objects: map[schema.GroupResource]objectSizes{}}
 	noSize := errNoSize
 	err = s.env.observer.AskEach(ctx, func(ctx context.Context, server documents.Reader) error {
 		server.Timeout = sizesTimeout

@@ -20,7 +20,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -101,9 +100,16 @@ func (o *toldSizes) AskEach(ctx context.Context, ask func(context.Context, docum
 	return errors.Join(all, o.unasked)
 }
 
-func family(name, etcd string, bytes float64) *dto.MetricFamily {
-	return &dto.MetricFamily{Name: &name, Type: dto.MetricType_GAUGE.Enum(), Metric: []*dto.Metric{{
-		Label: []*dto.LabelPair{{Name: ptr.To(etcdLabel), Value: &etcd}}, Gauge: &dto.Gauge{Value: &bytes}}}}
+// family returns a metric family as an API server sends it, with a sample for each etcd.
+func family(name string, bytes ...float64) *dto.MetricFamily {
+	f := &dto.MetricFamily{Name: &name, Type: dto.MetricType_GAUGE.Enum()}
+	for i := range bytes {
+		f.Metric = append(f.Metric, &dto.Metric{
+			Label: []*dto.LabelPair{{Name: ptr.To("storage_cluster_id"), Value: ptr.To(fmt.Sprintf("etcd-%d", i))}},
+			Gauge: &dto.Gauge{Value: &bytes[i]},
+		})
+	}
+	return f
 }
 
 // TestFirstReadings has an API server that reports the size of another member of etcd each time. The file of the first
@@ -112,7 +118,7 @@ func family(name, etcd string, bytes float64) *dto.MetricFamily {
 func TestFirstReadings(t *testing.T) {
 	var members []reply
 	for _, mebibytes := range []float64{8, 10, 8} {
-		members = append(members, reply{http.StatusOK, []*dto.MetricFamily{family(sizeMetric, "etcd", mebibytes*mebibyte)}})
+		members = append(members, reply{http.StatusOK, []*dto.MetricFamily{family(sizeMetric, mebibytes*mebibyte)}})
 	}
 	told := tell(t, members...)
 	told.inTurn = true
@@ -133,10 +139,10 @@ func TestFirstReadings(t *testing.T) {
 		t.Errorf("nothing was rewritten yet, and migrations pause: %s", s.paused().Message)
 	}
 	want := databaseFile{first: 10 * mebibyte, last: 10 * mebibyte, limit: 11 * mebibyte}
-	if file := *s.growth.files["etcd"]; file != want {
+	if file := s.growth.file; file != want {
 		t.Errorf("the sizes of the file are %+v, want %+v", file, want)
 	}
-	told.servers = tell(t, reply{http.StatusOK, []*dto.MetricFamily{family(sizeMetric, "etcd", 11*mebibyte)}}).servers
+	told.servers = tell(t, reply{http.StatusOK, []*dto.MetricFamily{family(sizeMetric, 11*mebibyte)}}).servers
 	if s.read(t.Context()); s.paused() == nil {
 		t.Error("the file has grown by all that it may, and migrations go on")
 	}
@@ -198,36 +204,34 @@ func TestSizesThatServersTell(t *testing.T) {
 	}
 	objects := func(count, bytes float64) reply {
 		return reply{http.StatusOK, []*dto.MetricFamily{
-			ofWidgets(objectsMetric, count), ofWidgets(bytesMetric, bytes), family(sizeMetric, "etcd-0", 5),
+			ofWidgets(objectsMetric, count), ofWidgets(bytesMetric, bytes), family(sizeMetric, 5),
 		}}
 	}
-	other, failing := family("another_metric", "etcd-0", 7), reply{code: http.StatusServiceUnavailable}
-	size := func(etcd string, bytes float64) reply {
-		return reply{http.StatusOK, []*dto.MetricFamily{other, family(sizeMetric, etcd, bytes)}}
+	other, failing := family("another_metric", 7), reply{code: http.StatusServiceUnavailable}
+	size := func(bytes ...float64) reply {
+		return reply{http.StatusOK, []*dto.MetricFamily{other, family(sizeMetric, bytes...)}}
 	}
 	without, forbidden := reply{http.StatusOK, []*dto.MetricFamily{other}}, reply{code: http.StatusForbidden}
 	away := errors.New("a server is not ready")
 	for name, test := range map[string]struct {
 		answers []reply
 		unasked error
-		before  map[string]*databaseFile
+		before  databaseFile
 		paused  bool // by a reading that took long
 		pauses  bool
-		sizes   map[string]int64
+		file    int64
 		widget  objectSizes
 	}{
-		"the largest of each etcd counts": {
-			answers: []reply{size("etcd-0", 1.5e+06), size("etcd-0", 2e+06), size("etcd-1", 30)},
-			sizes:   map[string]int64{"etcd-0": 2_000_000, "etcd-1": 30},
-		},
+		"the largest counts":            {answers: []reply{size(1.5e+06), size(2e+06), size(30)}, file: 2_000_000},
+		"any of several files may grow": {answers: []reply{size(700), size(900, 30)}, file: 930},
 		"objects have sizes, of which the largest counts": {
 			answers: []reply{objects(3, 300), objects(2, 300), objects(2, -1)},
-			sizes:   map[string]int64{"etcd-0": 5}, widget: objectSizes{average: 150, all: 300},
+			file:    5, widget: objectSizes{average: 150, all: 300},
 		},
 		"no server knows how large objects are": {
-			answers: []reply{objects(3, -1), objects(0, 0)}, sizes: map[string]int64{"etcd-0": 5},
+			answers: []reply{objects(3, -1), objects(0, 0)}, file: 5,
 		},
-		"one server tells":         {answers: []reply{failing, size("etcd-0", 5)}, sizes: map[string]int64{"etcd-0": 5}},
+		"one server tells":         {answers: []reply{failing, size(5)}, file: 5},
 		"no server answers":        {answers: []reply{failing}, pauses: true},
 		"none answers once more":   {answers: []reply{failing}, paused: true, pauses: true},
 		"nobody may ask":           {answers: []reply{forbidden, forbidden}},
@@ -242,10 +246,10 @@ func TestSizesThatServersTell(t *testing.T) {
 			answers: []reply{forbidden}, unasked: away, pauses: true,
 		},
 		"one tells, and one cannot be asked": {
-			answers: []reply{size("etcd-0", 5)}, unasked: away, sizes: map[string]int64{"etcd-0": 5},
+			answers: []reply{size(5)}, unasked: away, file: 5,
 		},
 		"the metric is missing for once": {
-			answers: []reply{without}, before: map[string]*databaseFile{"e": {}}, pauses: true, sizes: map[string]int64{"e": 0},
+			answers: []reply{without}, before: databaseFile{last: 3}, pauses: true, file: 3,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -254,8 +258,7 @@ func TestSizesThatServersTell(t *testing.T) {
 			c := &environment{observer: told, clock: testingclock.NewFakeClock(time.Now())}
 			c.options.MaxStorageGrowth = mebibyte
 			s := newSpace(klog.Background(), c, func() {})
-			s.growth.files = map[string]*databaseFile{}
-			maps.Copy(s.growth.files, test.before)
+			s.growth.file = test.before
 			if test.paused {
 				for s.pause == nil {
 					s.rewritten(widgets)
@@ -270,12 +273,8 @@ func TestSizesThatServersTell(t *testing.T) {
 					t.Errorf("there is another pause, %+v, about which all migrations would be written", s.pause)
 				}
 			}
-			sizes := map[string]int64{}
-			for id, file := range s.growth.files {
-				sizes[id] = file.last
-			}
-			if !maps.Equal(sizes, test.sizes) {
-				t.Errorf("the sizes are %v, want %v", sizes, test.sizes)
+			if got := s.growth.file.last; got != test.file {
+				t.Errorf("the size is %d, want %d", got, test.file)
 			}
 			if got := s.growth.objects[widgets]; got != test.widget {
 				t.Errorf("widgets have the sizes %+v, want %+v", got, test.widget)
