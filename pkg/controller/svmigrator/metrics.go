@@ -68,13 +68,9 @@ var (
 	paceLimit = controller.NewGaugeDesc(rewrite.Subsystem, "pace_limit",
 		"Number of rewrites that may be under way at a time. Less than one means that there are pauses between rewrites.")
 	paceInFlight = controller.NewGaugeDesc(rewrite.Subsystem, "pace_in_flight", "Number of rewrites that are under way.")
-	paceRate     = controller.NewGaugeDesc(rewrite.Subsystem, "pace_rewrites_per_second",
-		"Number of requests to rewrite an object that ended per second lately.")
-	paceOthers = controller.NewGaugeDesc(rewrite.Subsystem, "pace_others_writes_per_second",
+	paceOthers   = controller.NewGaugeDesc(rewrite.Subsystem, "pace_others_writes_per_second",
 		"Number of objects that other clients wrote per second lately, as etcd's revision shows. It is measured only while "+
 			"migrations run.")
-	pacePaused = controller.NewGaugeDesc(rewrite.Subsystem, "pace_paused_seconds",
-		"Time until the next rewrite may be sent, by the reason of the pause: AskedToWait or Unreachable.", "reason")
 	storageGrowth = controller.NewGaugeDesc(rewrite.Subsystem, "storage_growth_bytes",
 		"By how much the database file of etcd has grown since migrations began to rewrite.")
 	awaitingSpace = controller.NewGaugeDesc(rewrite.Subsystem, "awaiting_storage_space",
@@ -82,7 +78,7 @@ var (
 			"database, else 0.")
 
 	gauges = controller.NewGauges(collect, remainingObjects, newestMigrations, runningMigrations, queuedMigrations,
-		paceLimit, paceInFlight, paceRate, paceOthers, pacePaused, storageGrowth, awaitingSpace)
+		paceLimit, paceInFlight, paceOthers, storageGrowth, awaitingSpace)
 )
 
 // Register adds the metrics of the migrator to the legacy registry, once.
@@ -116,11 +112,7 @@ func collect(c *Controller, gauge controller.Gauge) {
 	pace := c.pacer.Snapshot()
 	gauge(paceLimit, pace.Limit)
 	gauge(paceInFlight, float64(pace.InFlight))
-	gauge(paceRate, pace.PerSecond)
 	gauge(paceOthers, pace.OthersWrite)
-	if pace.PausedFor != "" {
-		gauge(pacePaused, max(0, pace.PausedUntil.Sub(c.env.clock.Now()).Seconds()), string(pace.PausedFor))
-	}
 	c.env.space.collect(gauge)
 }
 

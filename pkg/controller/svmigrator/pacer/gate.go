@@ -35,16 +35,6 @@ const (
 // the same time.
 var probes = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.25, Steps: 10, Cap: 30 * time.Second}
 
-// Reason is why nothing may be sent for a while.
-type Reason string
-
-const (
-	// Asked means that a server is overloaded or sent Retry-After.
-	Asked Reason = "AskedToWait"
-	// Lost means that no server can be reached.
-	Lost Reason = "Unreachable"
-)
-
 // gate says when the next request may be sent, whatever the limit is.
 type gate struct {
 	interval time.Duration // between two requests on average; zero without a bound on the rate
@@ -104,17 +94,6 @@ func (g *gate) abandoned(p *Permit) {
 	if p == g.probe {
 		g.probe = nil
 	}
-}
-
-// paused returns until when nothing is sent, and why. Both are zero if requests may be sent.
-func (g *gate) paused(now time.Time) (time.Time, Reason) {
-	if now.Before(g.askedUntil) {
-		return g.askedUntil, Asked
-	}
-	if !g.nextProbe.IsZero() {
-		return g.nextProbe, Lost
-	}
-	return time.Time{}, ""
 }
 
 func latest(a, b time.Time) time.Time {

@@ -66,7 +66,6 @@ type scheduler struct {
 	lanes    []*Lane
 	inFlight int
 	written  int64 // how many objects were written
-	rate     rate
 }
 
 func newScheduler(options Options) scheduler {
@@ -163,7 +162,6 @@ func (s *scheduler) release(p *Permit, result Result, now time.Time) {
 		s.gate.abandoned(p)
 		return
 	}
-	s.rate.count(now)
 	if result.Signal == Unreachable {
 		s.gate.lost(p, now)
 		s.limiter.restart(s.limiter.limit, now)

@@ -18,7 +18,6 @@ package pacer
 
 import (
 	"context"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -175,42 +174,17 @@ type Snapshot struct {
 	// Limit is how many requests may be out at a time. Below one there is one at a time, with pauses.
 	Limit    float64
 	InFlight int
-	// PerSecond is how many requests ended in a second, of late.
-	PerSecond float64
 	// OthersWrite is how many objects others write in a second to the etcd of a lane, of late.
 	OthersWrite float64
-	// PausedUntil is the time before which nothing is sent, and PausedFor is the reason. Both are zero if requests may be
-	// sent. In an outage the time may have passed: then a probe is out.
-	PausedUntil time.Time
-	PausedFor   Reason
 }
 
 // Snapshot returns what the Pacer does now.
 func (p *Pacer) Snapshot() Snapshot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := p.clock.Now()
-	s := Snapshot{
-		Limit: p.scheduler.limiter.limit, InFlight: p.scheduler.inFlight, PerSecond: p.scheduler.rate.valueAt(now),
-	}
+	s := Snapshot{Limit: p.scheduler.limiter.limit, InFlight: p.scheduler.inFlight}
 	for _, l := range p.scheduler.lanes {
 		s.OthersWrite = max(s.OthersWrite, l.pattern.writers.perSecond)
 	}
-	s.PausedUntil, s.PausedFor = p.scheduler.gate.paused(now)
 	return s
-}
-
-// rateOver is the time over which the rate is measured.
-const rateOver = 5 * time.Second
-
-// rate counts requests. The weight of a request decays with its age.
-type rate struct {
-	perSecond float64
-	since     time.Time
-}
-
-func (r *rate) count(now time.Time) { r.perSecond, r.since = r.valueAt(now)+1/rateOver.Seconds(), now }
-
-func (r *rate) valueAt(now time.Time) float64 {
-	return r.perSecond * math.Exp(-max(now.Sub(r.since), 0).Seconds()/rateOver.Seconds())
 }
