@@ -29,7 +29,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -58,8 +57,11 @@ const (
 	// firstReadings is more than one because the members of etcd have files of different sizes, and an API server that
 	// knows several members reports the size of any one. Growth counts from the largest of these sizes.
 	firstReadings = 5
-	// spaceRetry is how often the migrator checks whether a pause can end, and whether a migration can start again.
-	spaceRetry = 5 * time.Second
+	// spaceRetry is how often the migrator checks whether a pause can end, and whether a migration can start again. An API
+	// server that is slow to report the sizes must not be asked all the time: after each reading in a pause the next one
+	// comes when the pause has lasted twice as long, but at most after maxSpaceRetry.
+	spaceRetry    = 5 * time.Second
+	maxSpaceRetry = time.Minute
 	// A new measurement begins if nothing was rewritten or read for spaceForgotten. By then etcd has been compacted.
 	spaceForgotten = time.Hour
 
@@ -75,9 +77,6 @@ const (
 
 	mebibyte = 1 << 20
 )
-
-// spaceDelays are between readings of a pause that ends when an API server reports the size.
-var spaceDelays = wait.Backoff{Duration: spaceRetry, Factor: 2, Steps: 5, Cap: time.Minute}
 
 var errNoSize = errors.New("the metrics lack " + sizeMetric)
 
@@ -107,13 +106,10 @@ type space struct {
 
 // spacePause is a time in which nothing is rewritten.
 type spacePause struct {
-	why Decision
+	why   Decision
+	since time.Time
 	// full means that the file has grown too much, or would. Any other pause ends when an API server reports the size.
 	full bool
-	// readFrom is when the sizes are read again, unless it is full. An API server that is slow to report them must not be
-	// asked all the time.
-	readFrom time.Time
-	delays   wait.Backoff
 	// revision is the revision of etcd after the pause had begun, or empty while it is not known. The pause ends when etcd
 	// has been compacted at a later revision.
 	revision string
@@ -262,7 +258,7 @@ func (s *space) startPause(full bool, format string, args ...any) {
 	}
 	why := waitDecision(migrationv1alpha1.MigrationReasonAwaitingStorageSpace, format, args...)
 	s.logger.Info("All migrations pause", "reason", why.Message)
-	s.pause = &spacePause{why: why, full: full, delays: spaceDelays}
+	s.pause = &spacePause{why: why, since: s.env.clock.Now(), full: full}
 	s.stopRuns()
 }
 
@@ -291,13 +287,12 @@ func (s *space) readSizes(ctx context.Context) (all reportedSizes, allAnswered b
 // tryResume ends the pause if its cause is gone.
 func (s *space) tryResume(ctx context.Context) {
 	s.mu.Lock()
-	p := s.pause
+	p, readAt := s.pause, s.readAt
 	s.mu.Unlock()
 	switch {
 	case p == nil:
-	case !p.full && !s.env.clock.Now().Before(p.readFrom):
+	case !p.full && s.env.clock.Since(readAt) >= min(readAt.Sub(p.since), maxSpaceRetry):
 		s.read(ctx)
-		p.readFrom = s.env.clock.Now().Add(p.delays.Step())
 	case !p.full:
 	case s.checkCompacted(ctx, p) && retry.Sleep(ctx, s.env.clock, spaceRetry): // Meanwhile etcd frees the pages.
 		s.mu.Lock()

@@ -304,7 +304,7 @@ func TestCompactionByOthers(t *testing.T) {
 		}
 	}))
 	t.Cleanup(server.Close)
-	s := newSpace(klog.Background(), &environment{documents: readerOf(t, server)}, func() {})
+	s := newSpace(klog.Background(), &environment{documents: readerOf(t, server), clock: clock.RealClock{}}, func() {})
 	s.startPause(true, "it is full")
 	for range 3 {
 		if s.checkCompacted(t.Context(), s.pause) {
