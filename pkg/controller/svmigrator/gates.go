@@ -66,24 +66,25 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 	if err != nil {
 		return time.Time{}, err
 	}
+	says, again := &decision, decision.DecideAt
 	if decision.Verdict == Go {
 		var ready bool
-		if decision, ready = c.readiness(m); ready {
+		if ready, says, again = c.readiness(m); ready {
 			c.ready.Add(m.Name) // Now, because it may not be ready any more after a request.
 		}
 	}
 	status := &statusWriter{env: c.env, stored: m}
 	switch {
-	case decision.Reason == "": // The status stays as it is.
-	case decision.Verdict == Fail:
-		err = status.write(ctx, failed(decision)) // If somebody has just suspended it, another decision follows.
+	case says == nil: // The status stays as it is.
+	case says.Verdict == Fail:
+		err = status.write(ctx, failed(*says)) // If somebody has just suspended it, another decision follows.
 	default:
-		err = status.write(ctx, waiting(decision))
+		err = status.write(ctx, waiting(*says))
 	}
 	if errors.Is(err, errMigrationGone) || errors.Is(err, controller.ErrOutdated) {
 		err = nil // An event about the change queues the migration again.
 	}
-	return decision.DecideAt, err
+	return again, err
 }
 
 // checkGatesBeforeSlot checks the gates that need no slot.
@@ -105,31 +106,36 @@ func (c *Controller) checkGatesBeforeSlot(
 	return decision, nil
 }
 
-// readiness reports whether a migration that may write is ready for a slot, and what its status says while it has none.
-// If what it says has no reason, the status stays as it is. If it has no time, an event says when to decide again.
-func (c *Controller) readiness(m *migrationv1alpha1.StorageVersionMigration) (says Decision, ready bool) {
+// readiness reports whether a migration that may write is ready for a slot. says is why it waits for one, or nil if the
+// status stays as it is. again is when to decide again, or zero if an event says so.
+func (c *Controller) readiness(
+	m *migrationv1alpha1.StorageVersionMigration,
+) (ready bool, says *Decision, again time.Time) {
 	now, memory := c.env.clock.Now(), c.runs.memoryOf(m)
 	switch {
 	case now.Before(memory.notBefore) && memory.postponed.Reason != "":
-		return memory.postponed, false
+		return false, &memory.postponed, memory.notBefore
 	case now.Before(memory.notBefore):
-		return Decision{DecideAt: memory.notBefore}, false
+		return false, nil, memory.notBefore
 	case c.ready.NumRequeues(m.Name) > 0:
-		return Decision{}, false // Its last run failed. It is queued again when the backoff is over.
+		return false, nil, time.Time{} // Its last run failed. It is queued again when the backoff is over.
 	}
 	other := c.runs.runOf(m.GroupResource())
 	ready = other == nil // Otherwise it is queued again when the run of the other one has ended.
+	var queued Decision
 	switch {
 	case memory.saysStuck(&m.Status) || memory.saysPostponed(&m.Status):
-		return Decision{}, ready // The status already says why it waits, and Queued would say less.
+		return ready, nil, time.Time{} // The status already says why it waits, and Queued would say less.
 	case !ready:
-		return waitDecision(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource runs. "+
-			"This one starts when that one has ended or gives up its slot", other.name), false
+		queued = waitDecision(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource runs. "+
+			"This one starts when that one has ended or gives up its slot", other.name)
 	case c.ready.Len() > 0 || len(c.runs.all()) >= c.env.options.ConcurrentMigrations:
-		return waitDecision(migrationv1alpha1.MigrationReasonQueued, "as many migrations run as "+
-			"--concurrent-migrations allows, or others come first. This one starts when a slot is free"), true
+		queued = waitDecision(migrationv1alpha1.MigrationReasonQueued, "as many migrations run as "+
+			"--concurrent-migrations allows, or others come first. This one starts when a slot is free")
+	default:
+		return ready, nil, now.Add(minRetry) // A run begins now.
 	}
-	return Decision{DecideAt: now.Add(minRetry)}, true // A run begins now.
+	return ready, &queued, time.Time{}
 }
 
 // passGates checks gates 6 to 9 and stores the target (10). It returns an error if a gate is closed. If the error is

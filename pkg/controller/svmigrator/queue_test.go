@@ -129,7 +129,7 @@ func TestStuckInAnEarlierProcess(t *testing.T) {
 		if got := rankOf(m, nil, s.runs.memoryOf(m)); got.priority != stuck {
 			t.Errorf("the rank is %+v", got)
 		}
-		if says, _ := s.readiness(m); says.Reason != "" {
+		if _, says, _ := s.readiness(m); says != nil {
 			t.Error("the status does not say any more that there was no progress")
 		}
 	}
@@ -182,7 +182,7 @@ func TestPostponedAfterSuspension(t *testing.T) {
 	decision := ObjectsExpire()
 	decision.DecideAt = until
 	_ = s.runEnded(ctx, run, &postponed{decision})
-	if says, ready := s.readiness(m); ready || says != decision {
-		t.Errorf("the decision is %+v, want %+v", says, decision)
+	if ready, says, again := s.readiness(m); ready || says == nil || *says != decision || !again.Equal(until) {
+		t.Errorf("at %v it says %+v, want %+v at %v", again, says, decision, until)
 	}
 }
