@@ -243,11 +243,11 @@ func (c *Controller) runMigration(ctx context.Context, name string) (again time.
 // error if the run failed. Then the migration runs again after a delay that grows with each such error.
 func (c *Controller) runEnded(ctx context.Context, run *migrationRun, err error) error {
 	broken := false
-	run.postponed = Decision{}
+	run.whyPostponed = nil
 	later, isPostponed := errors.AsType[*postponed](err)
 	switch {
 	case isPostponed:
-		run.notBefore, run.postponed = later.DecideAt, later.Decision
+		run.notBefore, run.whyPostponed = later.notBefore, &later.why
 	case err == nil, ctx.Err() != nil, errors.Is(err, errStopped), errors.Is(err, errMigrationGone),
 		errors.Is(err, rewrite.ErrStuck), errors.Is(err, rewrite.ErrTurnOver):
 		run.hadTurn = run.hadTurn || errors.Is(err, rewrite.ErrTurnOver)

@@ -113,10 +113,8 @@ func (c *Controller) readiness(
 ) (ready bool, says *Decision, again time.Time) {
 	now, memory := c.env.clock.Now(), c.runs.memoryOf(m)
 	switch {
-	case now.Before(memory.notBefore) && memory.postponed.Reason != "":
-		return false, &memory.postponed, memory.notBefore
 	case now.Before(memory.notBefore):
-		return false, nil, memory.notBefore
+		return false, memory.whyPostponed, memory.notBefore
 	case c.ready.NumRequeues(m.Name) > 0:
 		return false, nil, time.Time{} // Its last run failed. It is queued again when the backoff is over.
 	}

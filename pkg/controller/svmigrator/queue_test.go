@@ -180,8 +180,7 @@ func TestPostponedAfterSuspension(t *testing.T) {
 	s.runs.claimResource(run)
 	until := s.env.clock.Now().Add(10 * time.Minute)
 	decision := ObjectsExpire()
-	decision.DecideAt = until
-	_ = s.runEnded(ctx, run, &postponed{decision})
+	_ = s.runEnded(ctx, run, &postponed{decision, until})
 	if ready, says, again := s.readiness(m); ready || says == nil || *says != decision || !again.Equal(until) {
 		t.Errorf("at %v it says %+v, want %+v at %v", again, says, decision, until)
 	}

@@ -254,15 +254,18 @@ func (r *migrationRun) reportFailure(ctx context.Context, cause error) {
 // MustYield reports whether other migrations wait for a slot.
 func (r *migrationRun) MustYield() bool { return r.ready.Len() > 0 }
 
-// postponed ends the run of a migration that must not run again before DecideAt. The Waiting condition has the reason.
-type postponed struct{ Decision }
+// postponed ends the run of a migration that must not run again before a time. The Waiting condition says why.
+type postponed struct {
+	why       Decision
+	notBefore time.Time
+}
 
-func (p *postponed) Error() string { return "postponed until " + p.DecideAt.Format(time.RFC3339) }
+func (p *postponed) Error() string { return "postponed until " + p.notBefore.Format(time.RFC3339) }
 
 // postpone writes the Waiting condition, and returns an error that ends the run until the delay has passed.
-func (r *migrationRun) postpone(ctx context.Context, delay time.Duration, d Decision) error {
-	if err := r.status.write(ctx, waiting(d)); err != nil {
+func (r *migrationRun) postpone(ctx context.Context, delay time.Duration, why Decision) error {
+	if err := r.status.write(ctx, waiting(why)); err != nil {
 		return err
 	}
-	return &postponed{d.until(r.env.clock.Now().Add(delay))}
+	return &postponed{why, r.env.clock.Now().Add(delay)}
 }

@@ -215,9 +215,9 @@ func TestConditionOfALaterRun(t *testing.T) {
 		lines  int
 		want   string
 	}{
-		"postponed, and all objects are done": {waiting(inTree), runMemory{postponed: inTree}, &now, 0, inTree.Reason},
+		"postponed, and all objects are done": {waiting(inTree), runMemory{whyPostponed: &inTree}, &now, 0, inTree.Reason},
 		"suspended, and all objects are done": {waiting(suspended), runMemory{}, &now, 0, rewriting},
-		"postponed":                           {waiting(inTree), runMemory{postponed: inTree}, nil, 1, rewriting},
+		"postponed":                           {waiting(inTree), runMemory{whyPostponed: &inTree}, nil, 1, rewriting},
 		"beside another migration":            {waiting(queued), runMemory{}, nil, 1, rewriting},
 		"stuck": {noProgress, runMemory{stuck: true}, nil, 0,
 			migrationv1alpha1.MigrationReasonNoProgress},

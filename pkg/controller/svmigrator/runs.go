@@ -48,8 +48,8 @@ type runMemory struct {
 	contentSince time.Time
 	// stuck means that the last run made no progress.
 	stuck bool
-	// postponed is the decision to wait of the last run if it was postponed. Otherwise it has no reason.
-	postponed Decision
+	// whyPostponed is the decision to wait of the last run, or nil if it was not postponed.
+	whyPostponed *Decision
 	// hadTurn means that the migration gave its slot to others when its turn was over.
 	hadTurn bool
 	// notBefore is when the migration may run again.
@@ -83,7 +83,7 @@ func (m *runMemory) saysStuck(status *migrationv1alpha1.StorageVersionMigrationS
 
 // saysPostponed reports whether the status says why the last run was postponed.
 func (m *runMemory) saysPostponed(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
-	return !waitingSince(status, m.postponed).IsZero()
+	return m.whyPostponed != nil && !waitingSince(status, *m.whyPostponed).IsZero()
 }
 
 func newRuns() *runs {

@@ -28,7 +28,8 @@ import (
 // TestReasonOfTheLastRun has a migration that was postponed, and whose status may have changed since.
 func TestReasonOfTheLastRun(t *testing.T) {
 	stuck := runMemory{stuck: true}
-	postponed := runMemory{postponed: waitDecision(migrationv1alpha1.MigrationReasonAwaitingInTree, "a\nb")}
+	inTree := waitDecision(migrationv1alpha1.MigrationReasonAwaitingInTree, "a\nb")
+	postponed := runMemory{whyPostponed: &inTree}
 	for phase, want := range map[rewrite.Phase]bool{
 		rewrite.Stuck: true, rewrite.RetryingRequests: false, rewrite.Rewriting: false,
 	} {
@@ -39,7 +40,7 @@ func TestReasonOfTheLastRun(t *testing.T) {
 		}
 	}
 	for says, want := range map[Decision]bool{
-		postponed.postponed: true,
+		inTree: true,
 		waitDecision(migrationv1alpha1.MigrationReasonAwaitingInTree, "another one runs"): false,
 		waitDecision(migrationv1alpha1.MigrationReasonSuspended, "a\nb"):                  false,
 	} {
