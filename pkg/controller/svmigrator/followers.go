@@ -176,7 +176,7 @@ func (f *followers) check(m *migrationv1alpha1.StorageVersionMigration, decision
 		return decision
 	}
 	now, known := f.env.clock.Now(), f.recordOf(&observation)
-	settle := f.env.settle(resource) + time.Duration(observation.DefinitionCount)*handlerPeriod
+	settle := f.env.options.SettlePeriod + time.Duration(observation.DefinitionCount)*handlerPeriod
 	if !m.Begun() { // Otherwise all servers followed when it started.
 		away := f.env.observer.CheckCanAskEach()
 		switch {

@@ -19,10 +19,8 @@ package svmigrator
 import (
 	"context"
 	"fmt"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -71,10 +69,7 @@ func (e *environment) decideOn(
 		Observation: e.observer.Observe(m.GroupResource()),
 		State:       state,
 		HasTrigger:  e.options.HasTrigger,
-		Settle:      e.settle(m.GroupResource()),
+		Settle:      e.options.SettlePeriod,
 		Now:         e.clock.Now(),
 	})
 }
-
-// settle is how long all servers must have written one encoding of a resource before they count as agreed.
-func (e *environment) settle(schema.GroupResource) time.Duration { return e.options.SettlePeriod }
