@@ -107,17 +107,17 @@ func newGrowth(maxGrowth int64) growth {
 	return g
 }
 
-// rewritten counts a rewrite. It reports whether the next reading is due, which is so after objects rewrites at the
+// rewritten counts a rewrite. It reports whether the next reading is due, which is so after a number of rewrites at the
 // latest. sincePause estimates the bytes alone.
 func (g *growth) rewritten(resource schema.GroupResource) bool {
-	size, objects := g.objects[resource], int64(readAfter)
+	size, most := g.objects[resource], int64(readAfter)
 	switch {
 	case size.average == 0:
-		objects = g.maxUnsized
+		most = g.maxUnsized
 	case size.all <= g.maxGrowth/2:
-		objects = readAfterIfSmall
+		most = readAfterIfSmall
 	}
-	share := g.budget/objects + 1
+	share := g.budget/most + 1
 	g.rewrittenBytes += max(size.average, share)
 	g.sincePause += cmp.Or(size.average, share)
 	return g.rewrittenBytes >= g.budget
@@ -130,10 +130,10 @@ func (g *growth) roomUsed() bool { return g.room > 0 && g.sincePause >= g.room }
 // one.
 func (g *growth) readingOverdue() bool { return g.rewrittenBytes >= g.maxGrowth/4 }
 
-// record takes the sizes that were read. rewritten is what rewrittenBytes was when the reading began. It reports
-// whether the file has reached its limit.
-func (g *growth) record(now reportedSizes, rewritten int64) (full bool) {
-	soon := rewritten == 0
+// record takes the sizes that were read. counted is what rewrittenBytes was when the reading began. It reports whether
+// the file has reached its limit.
+func (g *growth) record(now reportedSizes, counted int64) (full bool) {
+	soon := counted == 0 // Nothing was rewritten since the last reading, so this one shows no growth by rewrites.
 	if size, f := now.file, &g.file; size > 0 {
 		if f.last == 0 || g.measuring && size > f.last { // The members of etcd have files of different sizes.
 			*f = databaseFile{first: size, last: size, limit: size + g.maxGrowth}
@@ -142,7 +142,7 @@ func (g *growth) record(now reportedSizes, rewritten int64) (full bool) {
 		f.last = max(f.last, size)
 		full = f.last >= f.limit
 	}
-	g.objects, g.rewrittenBytes = now.objects, g.rewrittenBytes-rewritten
+	g.objects, g.rewrittenBytes = now.objects, g.rewrittenBytes-counted
 	g.budget, g.maxUnsized = g.margin(), min(2*g.maxUnsized, readAfter)
 	if soon {
 		g.readSoon()

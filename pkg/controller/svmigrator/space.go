@@ -217,7 +217,7 @@ func (s *space) read(ctx context.Context) {
 	s.readMu.Lock()
 	defer s.readMu.Unlock()
 	s.mu.Lock()
-	rewritten := s.growth.rewrittenBytes
+	counted := s.growth.rewrittenBytes
 	s.mu.Unlock()
 	sizes, allAnswered, err := s.readSizes(ctx)
 	if ctx.Err() != nil {
@@ -226,7 +226,7 @@ func (s *space) read(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.readAt = s.env.clock.Now()
-	full := s.growth.record(sizes, rewritten)
+	full := s.growth.record(sizes, counted)
 	switch {
 	case sizes.file > 0:
 		s.unreported.Succeeded(ctx, "The API servers report the size of etcd's database again")
