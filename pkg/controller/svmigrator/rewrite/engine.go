@@ -19,7 +19,6 @@ package rewrite
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -144,25 +143,14 @@ func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migra
 }
 
 func (e *Engine) newRewriter(resource Resource, baseline string) *rewriter {
-	w := &rewriter{
+	return &rewriter{
 		client: e.client, clock: e.clock, resource: resource, baseline: baseline,
-		comparing: semaphore.NewWeighted(maxComparedObjects), trees: &e.trees, ways: []patchWay{mergeWay},
+		comparing: semaphore.NewWeighted(maxComparedObjects), trees: &e.trees,
 	}
-	if resource.Class == storageversion.BuiltIn && !hasUntypedParts(resource.GroupResource()) {
-		w.ways = append(w.ways, typedWay)
-	}
-	if resource.MayUseStatus {
-		w.ways = append(w.ways, statusWay)
-	}
-	if w.addsDefaults() {
-		slices.Reverse(w.ways) // A merge patch of the resource adds the defaults, one of the status does not.
-	}
-	return w
 }
 
-// secondSweep tries the denied objects once more when all others are done. By then the reason may be gone. If the
-// resource has a status subresource, the patch goes there: the API server encodes the whole object anew, and admission
-// rules that match only the resource itself do not apply. If the first patch went there, this one goes to the resource.
+// secondSweep tries the denied objects once more when all others are done. By then the reason may be gone, or there may
+// be another way.
 func (e *Engine) secondSweep(ctx context.Context, lane *pacer.Lane, task *Task, resource Resource, m Migration) error {
 	position := task.first.sweep.Position()
 	denied := position.Counts[sweep.Denied]
@@ -171,10 +159,6 @@ func (e *Engine) secondSweep(ctx context.Context, lane *pacer.Lane, task *Task, 
 	}
 	w := e.newRewriter(resource, position.Baseline)
 	w.deniedBefore = true
-	if resource.MayUseStatus {
-		// The way that comes last: the status, or the resource if the status comes first. Then each object gets a dry run.
-		w.ways = w.ways[len(w.ways)-1:]
-	}
 	named := denied <= int64(len(position.Denied))
 	if task.second == nil {
 		from := sweep.Position{}

@@ -49,14 +49,13 @@ import (
 // then, because all servers write the target encoding. Because of the uid, the patch does not write a new object of the
 // same name. A patch never creates an object.
 type rewriter struct {
-	client   rest.Interface
-	resource Resource
-	clock    clock.PassiveClock
-	// ways are those in which the patch may be sent. A rewrite uses the first one that changes nothing.
-	ways      []patchWay
+	client    rest.Interface
+	resource  Resource
+	clock     clock.PassiveClock
 	comparing *semaphore.Weighted // see maxComparedObjects
 	trees     *sync.Mutex         // of the engine
-	// deniedBefore means that the objects were denied before. If a dry run shows a change then, they stay denied.
+	// deniedBefore means that the objects were denied before, so this is the second sweep. If a dry run shows a change
+	// then, they stay denied.
 	deniedBefore    bool
 	waysByNamespace sync.Map // the *namespaceWay of each namespace
 	// baseline is the resource version of the first list, or empty before that.

@@ -36,6 +36,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 	"sigs.k8s.io/svm-controller-manager/pkg/fence"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // A rewrite must change nothing, but a mutating webhook or a MutatingAdmissionPolicy sees it as an update, and may
@@ -77,6 +78,28 @@ func hasUntypedParts(resource schema.GroupResource) bool {
 		resource == schema.GroupResource{Group: "apps", Resource: "controllerrevisions"}
 }
 
+// ways returns the ways in which the patch may be sent. A rewrite uses the first one that changes nothing. If objects
+// were denied before, and have a status, it is the one way that the first sweep does not prefer.
+func (r *rewriter) ways() []patchWay {
+	status := r.resource.MayUseStatus
+	switch {
+	case status && r.deniedBefore && r.addsDefaults():
+		return []patchWay{mergeWay} // Each object gets a dry run.
+	case status && r.deniedBefore:
+		return []patchWay{statusWay}
+	case status && r.addsDefaults():
+		return []patchWay{statusWay, mergeWay} // A merge patch of the resource adds the defaults, one of the status does not.
+	}
+	ways := []patchWay{mergeWay}
+	if r.resource.Class == storageversion.BuiltIn && !hasUntypedParts(r.resource.GroupResource()) {
+		ways = append(ways, typedWay)
+	}
+	if status {
+		ways = append(ways, statusWay)
+	}
+	return ways
+}
+
 // fencedOff stands for the fields of a change that the fence has denied. The answer of the API server does not name
 // them.
 const fencedOff = fence.DeniedChange
@@ -105,7 +128,7 @@ const maxComparedObjects = 2
 func (r *rewriter) chooseWay(
 	ctx context.Context, object *sweep.Object, fenced bool,
 ) (found patchWay, changed string, err error) {
-	known, _ := r.waysByNamespace.LoadOrStore(object.Namespace, &namespaceWay{way: r.ways[0]})
+	known, _ := r.waysByNamespace.LoadOrStore(object.Namespace, &namespaceWay{way: r.ways()[0]})
 	n := known.(*namespaceWay)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -139,7 +162,7 @@ func (r *rewriter) chooseWay(
 func (r *rewriter) tryWays(
 	ctx context.Context, object *sweep.Object, before *whole, n *namespaceWay, fenced bool,
 ) (found patchWay, changed string, err error) {
-	for _, way := range r.ways {
+	for _, way := range r.ways() {
 		after, err := decode(r.dryRun(ctx, object, way))
 		switch {
 		case changed == "" && apierrors.IsBadRequest(err) &&
