@@ -57,7 +57,9 @@ func (r *migrationRun) finish(ctx context.Context) error {
 		now, delay := r.env.clock.Now(), max(minRetry, rewrite.RetryDelay(try))
 		klog.FromContext(ctx).V(4).Info("The migration cannot be ended yet, will retry", "err", err)
 		if now.Sub(began) > rewrite.ReportAfter {
-			r.ReportPhase(ctx, rewrite.Report{Phase: r.task.RecordFailing(now), Retry: rewrite.Retry{
+			phase := r.task.FailingPhase(now)
+			r.task.Stuck = phase == rewrite.Stuck
+			r.ReportPhase(ctx, rewrite.Report{Phase: phase, Retry: rewrite.Retry{
 				What: "All objects are done, but ending the migration has failed", Failure: rewrite.Classify(err, ""),
 				Since: began, Next: now.Add(delay),
 			}})

@@ -102,5 +102,5 @@ func (r *sweepRunner) report(now time.Time) (Report, bool) {
 	default:
 		return Report{}, false
 	}
-	return Report{Phase: r.task.RecordFailing(now), Retry: retry}, true
+	return Report{Phase: r.task.FailingPhase(now), Retry: retry}, true
 }

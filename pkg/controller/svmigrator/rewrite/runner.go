@@ -162,10 +162,11 @@ func (r *sweepRunner) step(ctx context.Context, work chan<- *sweep.Object, tick 
 	case <-tick:
 		now := r.clock.Now()
 		if report, sure := r.report(now); sure {
+			r.task.Stuck = report.Phase == Stuck
 			r.migration.ReportPhase(ctx, report)
 		}
 		if r.task.Idle(now) >= StuckAfter && r.migration.MustYield() {
-			r.task.RecordFailing(now)
+			r.task.Stuck = true
 			return ErrStuck
 		}
 	}

@@ -74,9 +74,9 @@ func (t *Task) Idle(now time.Time) time.Duration { return now.Sub(t.lastProgress
 
 func (t *Task) progressed(now time.Time) { t.lastProgress, t.advanced, t.Stuck = now, true, false }
 
-// RecordFailing records that requests fail, and returns the phase.
-func (t *Task) RecordFailing(now time.Time) Phase {
-	if t.Stuck = t.Stuck || t.Idle(now) >= StuckAfter; t.Stuck {
+// FailingPhase returns the phase of a run whose requests fail.
+func (t *Task) FailingPhase(now time.Time) Phase {
+	if t.Stuck || t.Idle(now) >= StuckAfter {
 		return Stuck
 	}
 	return RetryingRequests
