@@ -45,10 +45,10 @@ const (
 	queueName = rewrite.Subsystem
 	readyName = rewrite.Subsystem + "_turns" // a label of metrics, so the name stays
 
-	// A failed sync, run or end of a migration is repeated after minRetry, doubling up to maxRetry. Each migration has its
-	// own delay.
-	minRetry = time.Second
-	maxRetry = 30 * time.Second
+	// A failed sync, run or end of a migration is repeated after minRequeue, doubling up to maxRequeue. Each migration has
+	// its own delay.
+	minRequeue = time.Second
+	maxRequeue = 30 * time.Second
 	// syncWorkers is more than one, because a sync may wait for an API server that does not answer.
 	syncWorkers = 2
 )
@@ -130,11 +130,11 @@ func New(
 	c.env.space = newSpace(klog.FromContext(ctx), c.env, c.stopWriting)
 	c.queue = controller.NewQueue(controller.QueueOptions[string]{
 		Name: queueName, Clock: c.env.clock, Handle: c.sync, Timeout: controller.SyncTimeout,
-		Workers: syncWorkers, MinRetry: minRetry, MaxRetry: maxRetry,
+		Workers: syncWorkers, MinRetry: minRequeue, MaxRetry: maxRequeue,
 	})
 	c.ready = controller.NewQueue(controller.QueueOptions[string]{
 		Name: readyName, Clock: c.env.clock, Handle: c.runMigration, Workers: options.ConcurrentMigrations,
-		MinRetry: minRetry, MaxRetry: maxRetry, Order: &readyOrder{rank: c.rankOfName},
+		MinRetry: minRequeue, MaxRetry: maxRequeue, Order: &readyOrder{rank: c.rankOfName},
 	})
 	c.env.followers = newFollowers(c.env, c.enqueueResource)
 	observer.Subscribe(c.resourceChanged)
@@ -251,7 +251,7 @@ func (c *Controller) runEnded(ctx context.Context, run *migrationRun, err error)
 	case err == nil, ctx.Err() != nil, errors.Is(err, errStopped), errors.Is(err, errMigrationGone),
 		errors.Is(err, rewrite.ErrStuck), errors.Is(err, rewrite.ErrTurnOver):
 		run.hadTurn = run.hadTurn || errors.Is(err, rewrite.ErrTurnOver)
-		run.notBefore = c.env.clock.Now().Add(minRetry) // The caches may not show yet what stopped the run.
+		run.notBefore = c.env.clock.Now().Add(minRequeue) // The caches may not show yet what stopped the run.
 	default:
 		broken, run.notBefore = true, c.env.clock.Now()
 		run.reportFailure(ctx, err)

@@ -54,12 +54,12 @@ func (r *migrationRun) finish(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		}
-		now, delay := r.env.clock.Now(), max(minRetry, rewrite.RetryDelay(try))
+		now, delay := r.env.clock.Now(), max(minRequeue, rewrite.RetryDelay(try))
 		klog.FromContext(ctx).V(4).Info("The migration cannot be ended yet, will retry", "err", err)
 		if now.Sub(began) > rewrite.ReportAfter {
 			phase := r.task.FailingPhase(now)
 			r.task.Stuck = phase == rewrite.Stuck
-			r.ReportPhase(ctx, rewrite.Report{Phase: phase, Retry: rewrite.Retry{
+			r.ReportPhase(ctx, rewrite.Report{Phase: phase, Retry: rewrite.FailingRequests{
 				What: "All objects are done, but ending the migration has failed", Failure: rewrite.Classify(err, ""),
 				Since: began, Next: now.Add(delay),
 			}})

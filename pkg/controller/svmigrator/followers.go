@@ -100,7 +100,7 @@ func newFollowers(env *environment, decideAgain func(schema.GroupResource)) *fol
 	f := &followers{env: env, decideAgain: decideAgain}
 	f.queue = controller.NewQueue(controller.QueueOptions[schema.GroupResource]{
 		Name: followersQueueName, Clock: env.clock, Handle: f.ask, Workers: followersWorkers,
-		MinRetry: minRetry, MaxRetry: maxRetry,
+		MinRetry: minRequeue, MaxRetry: maxRequeue,
 	})
 	return f
 }
@@ -185,7 +185,7 @@ func (f *followers) check(m *migrationv1alpha1.StorageVersionMigration, decision
 			// It may stand still. Its writes end when it goes on, and the settle period, which begins anew then, is for them.
 			known = followRecord{contentSince: observation.ContentSince, lag: away, again: now}
 			f.known.Store(resource, &known)
-			f.queue.AddAfter(resource, minRetry)
+			f.queue.AddAfter(resource, minRequeue)
 		default: // A list or a meeting failed, which must not begin the settle period of every resource anew.
 			return notAgreed("%v. The migration starts when every server can be asked", away).until(now.Add(maxFollowRetry))
 		}
@@ -226,7 +226,7 @@ func (f *followers) notFollowed(
 			known.lag, versionOfTarget(target), advice)
 	case known.since.IsZero():
 		// Not at once: the answers make the controller decide again, which may lead here again while they do not count.
-		f.queue.AddAfter(resource, minRetry)
+		f.queue.AddAfter(resource, minRequeue)
 		wait = notAgreed("the API servers are being asked whether they follow the CustomResourceDefinition").
 			until(now.Add(maxFollowRetry)) // decideAgain is called earlier, when they were asked.
 	case now.Before(start):

@@ -131,7 +131,7 @@ func (c *Controller) readiness(
 		queued = waitDecision(migrationv1alpha1.MigrationReasonQueued, "as many migrations run as "+
 			"--concurrent-migrations allows, or others come first. This one starts when a slot is free")
 	default:
-		return ready, nil, now.Add(minRetry) // A run begins now.
+		return ready, nil, now.Add(minRequeue) // A run begins now.
 	}
 	return ready, &queued, time.Time{}
 }
@@ -174,7 +174,7 @@ func (r *migrationRun) passGates(ctx context.Context) error {
 		if observation.Class == storageversion.Custom {
 			why = "its CustomResourceDefinition exists"
 		}
-		return r.postpone(ctx, maxRetry, notAgreed(
+		return r.postpone(ctx, maxRequeue, notAgreed(
 			"the API server that the manager uses does not serve %s, although %s. The migration continues when that server "+
 				"serves it too", r.resource, why))
 	}

@@ -91,7 +91,7 @@ func (c *Controller) failIfNotServed(
 	case observation.Presence == storageversion.PresenceUnknown:
 		// A server that was not read may serve it. No request could tell, and one to an aggregated server that hangs would
 		// hold up other migrations. The reason to wait is true in any case.
-		return wait.untilAtMost(now.Add(maxRetry))
+		return wait.untilAtMost(now.Add(maxRequeue))
 	}
 	requested := c.env.requested(m)
 	if m.Begun() {
@@ -105,7 +105,7 @@ func (c *Controller) failIfNotServed(
 	missing, isMissing := errors.AsType[*rewrite.PermanentError](err)
 	if !isMissing {
 		klog.FromContext(ctx).V(4).Info("It is not known whether the resource is served and stored", "err", err)
-		return wait.untilAtMost(now.Add(maxRetry))
+		return wait.untilAtMost(now.Add(maxRequeue))
 	}
 	failsAt := m.CreationTimestamp.Add(servedPatience)
 	if m.Begun() {

@@ -223,6 +223,6 @@ func mergeSweeps(first, second sweep.Counts) sweep.Counts {
 // half a second, doubling up to half a minute. It is random so that requests that failed together are not repeated
 // together.
 func RetryDelay(failedTries int) time.Duration {
-	longest := min(minRetry<<min(failedTries-1, maxDoublings), maxRetry)
+	longest := min(minResend<<min(failedTries-1, maxDoublings), maxResend)
 	return wait.Jitter(longest/2, 1)
 }

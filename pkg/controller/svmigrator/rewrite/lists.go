@@ -168,7 +168,7 @@ func (r *sweepRunner) startList(ctx context.Context) {
 // handleList handles the answer to a list.
 func (r *sweepRunner) handleList(ctx context.Context, l listing) error {
 	if l.err == nil {
-		r.listTries, r.listRetry, r.endingSince, r.newToken = 0, Retry{}, time.Time{}, false
+		r.listTries, r.listFailing, r.endingSince, r.newToken = 0, FailingRequests{}, time.Time{}, false
 		r.task.progressed(r.clock.Now())
 		for _, object := range r.sweep.Listed(l.chunk) {
 			if !r.isSecondSweep() && !r.listsAgain {
@@ -203,9 +203,9 @@ func (r *sweepRunner) handleList(ctx context.Context, l listing) error {
 	}
 	now := r.clock.Now()
 	r.listTries++
-	r.listRetry.Since = cmp.Or(r.listRetry.Since, now)
+	r.listFailing.Since = cmp.Or(r.listFailing.Since, now)
 	r.listNotBefore = now.Add(max(RetryDelay(r.listTries), f.retryAfter))
-	r.listRetry.Failure, r.listRetry.Next = f, r.listNotBefore
+	r.listFailing.Failure, r.listFailing.Next = f, r.listNotBefore
 	logger.V(4).Info("Listing failed, will retry", "failure", f, "next", r.listNotBefore)
 	return nil
 }
@@ -224,7 +224,7 @@ func (e *Engine) WrittenBefore(
 			switch {
 			case failure.kind == tokenExpired && failure.token != "" && !newToken:
 				token, newToken = failure.token, true // The rest of the list is newer than the chunks before.
-			case failure.Passes() && tries < maxListTries && failure.retryAfter <= 2*maxRetry &&
+			case failure.Passes() && tries < maxListTries && failure.retryAfter <= 2*maxResend &&
 				retry.Sleep(ctx, e.clock, max(RetryDelay(tries), failure.retryAfter)):
 			default:
 				return false, "", fmt.Errorf("listing the objects: %w", err)

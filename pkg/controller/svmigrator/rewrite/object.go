@@ -282,7 +282,7 @@ func (r *rewriter) resolve(ctx context.Context, object *sweep.Object, answer Fai
 // of the try.
 func (r *rewriter) read(ctx context.Context, object *sweep.Object) (*metav1.PartialObjectMetadata, tryResult) {
 	a := tryResult{object: object}
-	request := r.objectRequest(object, r.client.Get(), r.resource.Version, acceptObject, readTimeout)
+	request := r.objectRequest(object, r.client.Get(), r.resource.Version, acceptObject, objectReadTimeout)
 	live, err := answerOf[*metav1.PartialObjectMetadata](request.Do(ctx))
 	switch {
 	case err != nil:

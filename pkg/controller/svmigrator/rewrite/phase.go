@@ -55,11 +55,12 @@ const (
 // Report is a phase and what people need to know about it.
 type Report struct {
 	Phase Phase
-	Retry Retry
+	Retry FailingRequests
 }
 
-// Retry describes requests that fail and are repeated. It is empty unless the phase is RetryingRequests or Stuck.
-type Retry struct {
+// FailingRequests describes requests that fail and are repeated. It is empty unless the phase is RetryingRequests or
+// Stuck.
+type FailingRequests struct {
 	// What says what fails, for example "Listing the next objects has failed".
 	What string
 	// Example is an object that has the failure. It is empty for a list.
@@ -70,37 +71,37 @@ type Retry struct {
 }
 
 // String returns the message of a condition.
-func (r Retry) String() string {
-	answer := r.Failure.String() + r.Failure.keyRemedy()
-	if r.Example != "" {
-		answer = r.Example + ": " + answer
+func (f FailingRequests) String() string {
+	answer := f.Failure.String() + f.Failure.keyRemedy()
+	if f.Example != "" {
+		answer = f.Example + ": " + answer
 	}
 	return fmt.Sprintf("%s since %s, the next try is at %s: %s",
-		r.What, r.Since.UTC().Format(time.RFC3339), r.Next.UTC().Format(time.RFC3339), answer)
+		f.What, f.Since.UTC().Format(time.RFC3339), f.Next.UTC().Format(time.RFC3339), answer)
 }
 
 // report returns the phase of the run. It returns false while the phase is not clear yet.
 func (r *sweepRunner) report(now time.Time) (Report, bool) {
-	var retry Retry
+	var failing FailingRequests
 	objects, since, next := r.sweep.Waiting()
-	failing, after := r.runTime(now).Sub(since), ReportAfter
+	lasted, after := r.runTime(now).Sub(since), ReportAfter
 	if r.task.Idle(now) >= StuckAfter {
 		after = 0 // The run may end now, and people must see why.
 	}
 	switch {
-	case objects > 0 && r.objectRetry.Failure.kind.name != "" && failing > after:
-		retry = r.objectRetry
-		retry.What, retry.Since, retry.Next = "Rewriting an object has failed", now.Add(-failing), next
+	case objects > 0 && r.objectsFailing.Failure.kind.name != "" && lasted > after:
+		failing = r.objectsFailing
+		failing.What, failing.Since, failing.Next = "Rewriting an object has failed", now.Add(-lasted), next
 		if objects > 1 {
-			retry.What = fmt.Sprintf("Rewriting %d objects has failed", objects)
+			failing.What = fmt.Sprintf("Rewriting %d objects has failed", objects)
 		}
-	case !r.listRetry.Since.IsZero() && now.Sub(r.listRetry.Since) > after:
-		retry = r.listRetry
-		retry.What = "Listing the next objects has failed"
+	case !r.listFailing.Since.IsZero() && now.Sub(r.listFailing.Since) > after:
+		failing = r.listFailing
+		failing.What = "Listing the next objects has failed"
 	case r.sweep.Failing() == 0 && !r.task.Stuck:
 		return Report{Phase: r.normal}, true
 	default:
 		return Report{}, false
 	}
-	return Report{Phase: r.task.FailingPhase(now), Retry: retry}, true
+	return Report{Phase: r.task.FailingPhase(now), Retry: failing}, true
 }

@@ -41,8 +41,8 @@ const (
 	PatchTimeout = 40 * time.Second
 	// listTimeout is longer than the 60 s that an API server allows for a list by default.
 	listTimeout = 65 * time.Second
-	// readTimeout is for single objects.
-	readTimeout = 15 * time.Second
+	// objectReadTimeout is for single objects.
+	objectReadTimeout = 15 * time.Second
 	// After blamelessTries failed tries the object itself may be the reason that no API server is reached: a server that
 	// restarts answers again before that.
 	blamelessTries = 3
@@ -120,7 +120,7 @@ func (r *rewriter) objectRequest(
 
 // getAt returns a whole object at a version.
 func (r *rewriter) getAt(ctx context.Context, object *sweep.Object, version string) (*whole, error) {
-	return decode(r.objectRequest(object, r.client.Get(), version, acceptWhole, readTimeout).Do(ctx))
+	return decode(r.objectRequest(object, r.client.Get(), version, acceptWhole, objectReadTimeout).Do(ctx))
 }
 
 // patchedMetadata is what a rewrite sends. The UID and the resource version are its precondition.

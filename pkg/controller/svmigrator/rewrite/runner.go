@@ -34,9 +34,9 @@ import (
 )
 
 const (
-	// A request whose failure may pass is repeated after minRetry, doubling up to maxRetry.
-	minRetry     = 500 * time.Millisecond
-	maxRetry     = 30 * time.Second
+	// A request whose failure may pass is repeated after minResend, doubling up to maxResend.
+	minResend    = 500 * time.Millisecond
+	maxResend    = 30 * time.Second
 	maxDoublings = 10
 
 	// The runner gives up on an object if the API server failed on it, or did not answer in time, at least giveUpFailures
@@ -90,8 +90,8 @@ type sweepRunner struct {
 	tryResults chan tryResult
 	lists      chan listing
 
-	// objectRetry and listRetry describe the latest failures of this run.
-	objectRetry, listRetry Retry
+	// objectsFailing and listFailing describe the latest failures of this run.
+	objectsFailing, listFailing FailingRequests
 	// denials counts the denied objects.
 	denials int
 	// pastStart is true after one object was refused for startPatience: from then on a refusal is not that of an API
@@ -311,7 +311,7 @@ func (r *sweepRunner) retry(ctx context.Context, a tryResult, now time.Time) (ne
 	r.sweep.Retry(a.object, next)
 	RetriedRequests.WithLabelValues(a.failure.kind.name).Inc()
 	name := klog.KRef(a.object.Namespace, a.object.Name)
-	r.objectRetry = Retry{Example: name.String(), Failure: a.failure}
+	r.objectsFailing = FailingRequests{Example: name.String(), Failure: a.failure}
 	klog.FromContext(ctx).V(4).Info("Rewriting failed, will retry", "object", name, "failure", a.failure, "next", next)
 	return next
 }

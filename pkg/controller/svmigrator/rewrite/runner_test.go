@@ -334,7 +334,7 @@ func TestFailuresThatEndAMigration(t *testing.T) {
 			if !errors.As(err, &ended) || ended.Reason != test.reason {
 				t.Fatalf("it ended with %v", err)
 			}
-			if took := r.fake.Since(noon); took < test.after || took > test.after+maxRetry+time.Second {
+			if took := r.fake.Since(noon); took < test.after || took > test.after+maxResend+time.Second {
 				t.Errorf("it ended after %v", took)
 			}
 		})

@@ -59,7 +59,7 @@ func TestReasonOfAStuckRun(t *testing.T) {
 	r := newFakeRun(0, fine)
 	r.task.Begin(noon)
 	now := noon.Add(StuckAfter)
-	r.listRetry.Since = now.Add(-time.Second)
+	r.listFailing.Since = now.Add(-time.Second)
 	if report, sure := r.report(now); !sure || report.Phase != Stuck {
 		t.Errorf("the phase is %q (sure: %t)", report.Phase, sure)
 	}
@@ -83,7 +83,7 @@ func TestRetryInFlight(t *testing.T) {
 	object := r.sweep.Next(now)
 	r.sweep.Take(object, r.runTime(now))
 	clear(Rewriting)
-	r.objectRetry.Failure.kind = overloaded
+	r.objectsFailing.Failure.kind = overloaded
 	r.sweep.Retry(object, now.Add(time.Second))
 	now = now.Add(2 * ReportAfter)
 	clear(RetryingRequests)
