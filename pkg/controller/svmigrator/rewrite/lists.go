@@ -140,7 +140,7 @@ func (e *Engine) lister(w *rewriter, limit *int64) func(ctx context.Context, tok
 			entries := item.ManagedFields
 			w.keepOriginal(object, item, served)
 			if object.NeedsCleaning {
-				entries = object.Extra.(*original).cleaned
+				entries = originalOf(object).cleaned
 			}
 			chunk.Versions = w.countVersions(chunk.Versions, entries)
 			chunk.Objects = append(chunk.Objects, object)

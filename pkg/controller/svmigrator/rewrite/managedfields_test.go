@@ -75,7 +75,7 @@ func TestEntriesOfVersionsThatAreServedAnew(t *testing.T) {
 	check := func(object *sweep.Object, want ...string) {
 		t.Helper()
 		var kept []string
-		for _, entry := range object.Extra.(*original).cleaned {
+		for _, entry := range originalOf(object).cleaned {
 			kept = append(kept, strings.TrimPrefix(entry.APIVersion, "example.com/"))
 		}
 		if !slices.Equal(kept, want) {

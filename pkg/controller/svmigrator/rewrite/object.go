@@ -170,7 +170,7 @@ func (r *rewriter) accepted(
 		}
 	}
 	a.revision = r.revision(written)
-	before := object.Extra.(*original)
+	before := originalOf(object)
 	does, changed := "has changed", before.firstDifference(fingerprintOf(&written.ObjectMeta))
 	if changed == "" && before.hasManagedFields && len(written.ManagedFields) == 0 {
 		does, changed = "has removed", managedFieldsPath
@@ -221,7 +221,7 @@ func (r *rewriter) aggregated() bool { return r.resource.Class == storageversion
 //   - The object was denied before.
 func (r *rewriter) wouldChange(object *sweep.Object, what string) tryResult {
 	a := tryResult{object: object, failure: r.changeFailure(object, "would change", what)}
-	kept := object.Extra.(*original)
+	kept := originalOf(object)
 	defaults := r.addsDefaults() && !r.resource.MayUseStatus // Each object gets a dry run then.
 	if what == managedFieldsPath || what == fencedOff && kept.cleaned == nil || r.deniedBefore || defaults {
 		a.outcome, a.failure.kind = sweep.Denied, refused

@@ -93,6 +93,9 @@ type original struct {
 	namesUndefinedVersion bool
 }
 
+// originalOf returns what keepOriginal has stored.
+func originalOf(object *sweep.Object) *original { return object.Extra.(*original) }
+
 // keepOriginal stores in object.Extra what is needed of the metadata for the rewrite. served is what versionsToKeep
 // returned.
 func (r *rewriter) keepOriginal(object *sweep.Object, live *metav1.PartialObjectMetadata, served []string) {

@@ -133,7 +133,7 @@ type patchedMetadata struct {
 // patchRequest returns a patch. If the object is gone, the API server answers that it is not found, and creates
 // nothing.
 func (r *rewriter) patchRequest(object *sweep.Object, way patchWay, accept string) *rest.Request {
-	fields := patchedMetadata{object.UID, object.ResourceVersion, object.Extra.(*original).cleaned}
+	fields := patchedMetadata{object.UID, object.ResourceVersion, originalOf(object).cleaned}
 	body, _ := json.Marshal(map[string]any{"metadata": fields}) // Metadata can be encoded, because they were decoded.
 	version := cmp.Or(way.version, r.resource.Version)
 	request := r.objectRequest(object, r.client.Patch(way.patch), version, accept, PatchTimeout)

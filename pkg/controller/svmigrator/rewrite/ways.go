@@ -132,7 +132,7 @@ func (r *rewriter) chooseWay(
 	n := known.(*namespaceWay)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.tries++; n.tries < n.next && !fenced && !object.Extra.(*original).namesUndefinedVersion {
+	if n.tries++; n.tries < n.next && !fenced && !originalOf(object).namesUndefinedVersion {
 		return n.way, "", nil
 	}
 	if err := r.comparing.Acquire(ctx, 1); err != nil {
@@ -270,7 +270,7 @@ func (r *rewriter) changeFailure(object *sweep.Object, does, what string) Failur
 			"which the object is stored, or give the resource a status subresource, then retry. If that is not the reason: " +
 			why
 	}
-	kept := object.Extra.(*original)
+	kept := originalOf(object)
 	switch {
 	case what == managedFieldsPath:
 		why = lost

@@ -35,7 +35,8 @@ type RunTime time.Duration
 // Sub is how long it took from an earlier time to t.
 func (t RunTime) Sub(earlier RunTime) time.Duration { return time.Duration(t - earlier) }
 
-// Object is the metadata of an object, as it was listed.
+// Object is the metadata of an object, as it was listed. The Sweep sets Tries and FirstTry. The caller sets all other
+// fields: those of the list, and what its tries find out. The Sweep reads them, but for Extra.
 type Object struct {
 	Namespace, Name string
 	UID             types.UID
@@ -43,14 +44,14 @@ type Object struct {
 	// NeedsCleaning means that the object is rewritten even if it is newer than the baseline, because more than the
 	// encoding has to be written.
 	NeedsCleaning bool
-	// Extra is for the caller.
+	// Extra is what the caller keeps for the rewrite.
 	Extra any
 
 	// Tries counts the rewrites that failed and have to be repeated. FirstTry is when the object was first tried.
 	Tries    int
 	FirstTry RunTime
 	// Failures counts the failures that this object alone may have caused. Refusals counts answers as of an API server
-	// that has just started. FailingSince is when the first of these came. The caller sets all three.
+	// that has just started. FailingSince is when the first of these came.
 	Failures, Refusals int
 	FailingSince       RunTime
 }
