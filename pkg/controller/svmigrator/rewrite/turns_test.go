@@ -290,8 +290,8 @@ func TestDenialsOfForgottenChunks(t *testing.T) {
 		r.task.ForgetListed()
 	}
 	newer := 0
-	for _, result := range r.results {
-		if result.Outcome == sweep.WrittenByOthers {
+	for _, outcome := range r.outcomes {
+		if outcome == sweep.WrittenByOthers {
 			newer++
 		}
 	}

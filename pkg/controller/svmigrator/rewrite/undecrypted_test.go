@@ -48,7 +48,7 @@ func TestNotDecrypted(t *testing.T) {
 		`failed calling webhook "a": no matching key found`: false,
 	} {
 		failure := Classify(apierrors.NewInternalError(errors.New(message)), "")
-		got := Retry{What: "Listing the next objects has failed", Failure: failure}.String()
+		got := FailingRequests{What: "Listing the next objects has failed", Failure: failure}.String()
 		if strings.HasSuffix(got, ". "+KeyRemedy) != want {
 			t.Errorf("the message is %s", got)
 		}
