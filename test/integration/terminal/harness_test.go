@@ -132,6 +132,9 @@ func (c *cluster) svmInto(
 		t.Fatalf("kubectl svm %v ended with %d, want %d:\n%s%s", args, got, exit, stdout.String(), stderr.String())
 	}
 	t.Logf("kubectl svm %v\n%s%s", args, stdout.String(), stderr.String())
+	if mark := strings.TrimPrefix(cli.Kubectl, "kubectl"); strings.Contains(stdout.String()+stderr.String(), mark) {
+		t.Errorf("kubectl svm %v prints a command without putting the flags into it", args)
+	}
 }
 
 // define creates a definition that stores v1alpha1, and objects. Then it makes v1 the storage version.

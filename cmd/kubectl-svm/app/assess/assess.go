@@ -53,9 +53,9 @@ const (
 const ReasonNotObserved = "NotObserved"
 
 // WhyNotWritten says why StorageStates are missing although a manager leads.
-const WhyNotWritten = "Its log says why: mostly it reaches none of the API servers, whose addresses are those of " +
-	"\"kubectl get endpointslices -n default -l kubernetes.io/service-name=kubernetes\". Or a webhook refuses " +
-	"StorageStates, or its --controllers lack the trigger."
+var WhyNotWritten = "Its log says why: mostly it reaches none of the API servers, whose addresses are those of " +
+	"\"" + cli.Kubectl + " get endpointslices -n default -l kubernetes.io/service-name=kubernetes\". Or a webhook " +
+	"refuses StorageStates, or its --controllers lack the trigger."
 
 // ReasonNotConfirmed is the reason of a StorageState that was safe, and that the trigger has not confirmed of late.
 const ReasonNotConfirmed = "NotConfirmed"

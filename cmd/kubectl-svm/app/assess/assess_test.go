@@ -138,7 +138,7 @@ func TestWhatHappensNext(t *testing.T) {
 				cluster.Migrations = []migration{m}
 			}
 			r := Resources(cluster, []schema.GroupResource{{Resource: "widgets"}}, Manager{}, now)[0]
-			command := strings.Join(Commands([]*Resource{&r}, nil), "; ")
+			command := typed(strings.Join(Commands([]*Resource{&r}, nil), "; "))
 			if r.Safe || r.Attention != test.attention || r.Reason != test.want || r.Next != test.next ||
 				command != test.command {
 				t.Errorf("got %s, %s, %q, %q, want %s, %s, %q, %q", r.Attention, r.Reason, r.Next, command,
@@ -197,7 +197,7 @@ func TestMissingPermissionOfACustomResource(t *testing.T) {
 			States: []migrationv1alpha1.StorageState{s}, Migrations: []migrationv1alpha1.StorageVersionMigration{failed},
 		}
 		r := Resources(cluster, []schema.GroupResource{name}, Manager{}, time.Now())[0]
-		got := strings.Join(Commands([]*Resource{&r}, nil), "; ")
+		got := typed(strings.Join(Commands([]*Resource{&r}, nil), "; "))
 		if want := "kubectl svm rbac | kubectl apply -f -; kubectl svm " + verb + " widgets.example.com"; got != want {
 			t.Errorf("%s: got %q, want %q", reason, got, want)
 		}

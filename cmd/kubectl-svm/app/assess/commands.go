@@ -24,16 +24,17 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 	"sigs.k8s.io/svm-controller-manager/pkg/install"
 	"sigs.k8s.io/svm-controller-manager/pkg/releases"
 )
 
 // allowAdmission is the command that gives the manager the permission to migrate admission objects.
-const allowAdmission = "kubectl svm rbac --admission | kubectl apply -f -"
+var allowAdmission = cli.SVM + " rbac --admission | " + cli.Kubectl + " apply -f -"
 
 // removeAdmission takes that permission away.
-const removeAdmission = "kubectl svm rbac --admission | kubectl delete -f -"
+var removeAdmission = cli.SVM + " rbac --admission | " + cli.Kubectl + " delete -f -"
 
 // migrateAndWait is the verb, with its flag, for admission objects.
 const migrateAndWait = "migrate --wait"
@@ -47,7 +48,7 @@ func permission(resource schema.GroupResource) string {
 	case releases.BuiltIn(resource.Group):
 		return ""
 	default:
-		return "kubectl svm rbac | kubectl apply -f -"
+		return cli.SVM + " rbac | " + cli.Kubectl + " apply -f -"
 	}
 }
 
@@ -67,7 +68,7 @@ func AfterFailure(m *migrationv1alpha1.StorageVersionMigration) string {
 
 func adviceAfter(m *migrationv1alpha1.StorageVersionMigration) string {
 	resource, failed := m.GroupResource(), Describe(m)
-	again := "kubectl svm migrate " + resource.String() + " --wait"
+	again := cli.SVM + " migrate " + resource.String() + " --wait"
 	if resource.Group == install.AdmissionGroup {
 		again = allowAdmission + "\n  Then: " + again
 	}
@@ -80,7 +81,7 @@ func adviceAfter(m *migrationv1alpha1.StorageVersionMigration) string {
 		return "Change the rule so that it skips the manager (docs/tasks.md says how), or skips updates that change " +
 			"nothing. Then: " + again
 	case failed.Denied > 0 && !failed.LacksPermission():
-		return "To see the objects: kubectl svm denied " + m.Name
+		return "To see the objects: " + cli.SVM + " denied " + m.Name
 	case !failed.LacksPermission(), resource.Group == install.AdmissionGroup:
 		return "To try again: " + again
 	case permission(resource) != "":
@@ -119,7 +120,7 @@ func Commands(resources []*Resource, known []Resource) []string {
 		}
 	}
 	for _, verb := range verbs {
-		lines = append(lines, "kubectl svm "+verb+" "+strings.Join(brief(arguments[verb], known), " "))
+		lines = append(lines, cli.SVM+" "+verb+" "+strings.Join(brief(arguments[verb], known), " "))
 	}
 	if slices.Contains(lines, allowAdmission) { // Whoever has that role can remove the fence.
 		lines = append(lines, removeAdmission)

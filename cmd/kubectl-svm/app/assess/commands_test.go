@@ -25,12 +25,16 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 )
 
+// typed returns a text with its commands as a person types them.
+var typed = strings.NewReplacer(cli.SVM, "kubectl svm", cli.Kubectl, "kubectl").Replace
+
 func TestAfterFailure(t *testing.T) {
 	const policies = "validatingadmissionpolicies.admissionregistration.k8s.io"
-	const again = allowAdmission + "\n  Then: kubectl svm migrate " + policies + " --wait\n" +
+	again := allowAdmission + "\n  Then: kubectl svm migrate " + policies + " --wait\n" +
 		"  At the end, take the permission away: " + removeAdmission
 	for _, test := range []struct {
 		resource, reason string
@@ -63,7 +67,7 @@ func TestAfterFailure(t *testing.T) {
 		}
 		m.Status.Progress = &migrationv1alpha1.MigrationProgress{Denied: test.denied}
 		got := AfterFailure(m)
-		if !strings.Contains(got, test.want) {
+		if !strings.Contains(typed(got), typed(test.want)) {
 			t.Errorf("%s, %s: %q, want %q", test.resource, test.reason, got, test.want)
 		}
 	}
@@ -80,17 +84,17 @@ func TestCommands(t *testing.T) {
 	}
 	of := []*Resource{&known[0], &known[1], &known[2], &known[4], &known[5], &known[6]}
 	const group = "allow it; kubectl svm migrate '*.whole.io' a.part.io secrets pods; kubectl svm resume b.part.io"
-	if got := strings.Join(Commands(of, known), "; "); got != group {
+	if got := typed(strings.Join(Commands(of, known), "; ")); got != group {
 		t.Errorf("got %s, want %s", got, group)
 	}
 	const admission = "validatingwebhookconfigurations.admissionregistration.k8s.io"
-	const awaited = allowAdmission + "; kubectl svm migrate --wait " + admission + "; " + removeAdmission
+	awaited := allowAdmission + "; kubectl svm migrate --wait " + admission + "; " + removeAdmission
 	r := resource(admission, "migrate", allowAdmission)
-	if got := strings.Join(Commands([]*Resource{&r}, nil), "; "); got != awaited {
+	if got := strings.Join(Commands([]*Resource{&r}, nil), "; "); typed(got) != typed(awaited) {
 		t.Errorf("admission objects: got %s, want %s", got, awaited)
 	}
 	const each = "allow it; kubectl svm migrate a.whole.io b.whole.io"
-	if got := strings.Join(Commands(of[:2], nil), "; "); got != each {
+	if got := typed(strings.Join(Commands(of[:2], nil), "; ")); got != each {
 		t.Errorf("some are named: got %s, want %s", got, each)
 	}
 }

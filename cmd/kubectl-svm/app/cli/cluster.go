@@ -132,7 +132,7 @@ func (c *Cluster) RequireState(resource schema.GroupResource) (*migrationv1alpha
 			"stores the objects", resource)
 	}
 	return nil, fmt.Errorf("%s has no StorageState yet: the trigger creates it. "+
-		"\"kubectl svm status\" shows whether a manager runs", resource)
+		"\""+SVM+" status\" shows whether a manager runs", resource)
 }
 
 // MigrationsOf returns the migrations of a resource, the newest first.

@@ -190,7 +190,7 @@ func (o *NamedOptions) Validate() error { return o.Output.Validate() }
 // RequireNames returns an error if the person named nothing.
 func (o *NamedOptions) RequireNames() error {
 	if len(o.Names) == 0 {
-		return errors.New("name at least one resource, as in widgets.example.com; \"kubectl svm status all\" lists them")
+		return errors.New("name at least one resource, as in widgets.example.com; \"" + SVM + " status all\" lists them")
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ limitations under the License.
 package cli
 
 import (
+	"crypto/rand"
 	"regexp"
 	"strings"
 
@@ -61,19 +62,27 @@ func quote(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// command is the begin of a command that a text names. kubectl takes no flags before the name of a plugin.
-var command = regexp.MustCompile(`\bkubectl( svm)? `)
+// mark stands for the connection flags in each command that the plugin writes. Nobody can guess it, so no text of a
+// cluster, for example the answer of a webhook, gets flags.
+var mark = rand.Text()
 
-// addFlags adds flags to the commands that a text names.
+// Begins of the commands that the plugin writes into texts, which have to be printed by the methods of this package:
+// these put in the flags, so that a command acts on the cluster that was asked. kubectl takes no flags before the name
+// of a plugin.
+var (
+	Kubectl = "kubectl" + mark
+	SVM     = "kubectl svm" + mark
+)
+
+// addFlags puts the flags into the commands of a text. Without flags, the commands are as a person types them.
 func addFlags(text, flags string) string {
-	return command.ReplaceAllStringFunc(text, func(begin string) string { return begin + flags + " " })
+	if flags != "" {
+		flags = " " + flags
+	}
+	return strings.ReplaceAll(text, mark, flags)
 }
 
-// legible returns a text for a person. Its commands act on the cluster that this one asks, also if the person copies
-// them. It is escaped for terminals, because it may quote others, for example a webhook.
+// legible returns a text for a person. It is escaped for terminals, because it may quote others, for example a webhook.
 func (e *Env) legible(text string) string {
-	if e.ConnectionFlags != "" {
-		text = addFlags(text, e.ConnectionFlags)
-	}
-	return printers.EscapeTerminal(text)
+	return printers.EscapeTerminal(addFlags(text, e.ConnectionFlags))
 }

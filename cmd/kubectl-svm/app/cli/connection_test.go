@@ -18,7 +18,10 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -38,40 +41,40 @@ func (s *saying) Complete([]string) error { return nil }
 func (s *saying) Run(context.Context) error {
 	s.env.Notef("%s", s.said)
 	_, _ = s.env.Out.Write([]byte(s.env.Paint(Plain, s.said) + "\n"))
+	s.PrintTable(s.env, []Column{{Name: "Text"}}, []Row{{Cells: []any{s.said}}})
 	s.PrintAnswer(s.env, []string{s.said})
 	s.PrintData(s.env, []string{s.said})
 	return errors.New(s.said)
 }
 
-// TestConnectionFlags wants each command that is printed to act on the cluster, and as the person, of the command line.
+// TestConnectionFlags wants each command that the plugin writes to act on the cluster, and as the person, of the
+// command line. The words of others stay as they are.
 func TestConnectionFlags(t *testing.T) {
-	for _, test := range []struct {
-		args              []string
-		said, text, value string
-	}{
-		{nil, "kubectl svm plan", "kubectl svm plan", "kubectl svm plan"},
-		{[]string{"--token=secret", "--request-timeout=1s"}, "kubectl svm plan", "kubectl svm plan", "kubectl svm plan"},
-		{[]string{"--context", "a"}, "kubectl svm rbac | kubectl apply -f -",
-			"kubectl svm --context=a rbac | kubectl --context=a apply -f -",
+	const webhook = `. A webhook says: "run kubectl delete, or kubectl svm plan"`
+	for _, test := range []struct{ args, said, text string }{
+		{"", SVM + " plan", "kubectl svm plan"},
+		{"--token=secret --request-timeout=1s", SVM + " plan", "kubectl svm plan"},
+		{"--context a", SVM + " rbac | " + Kubectl + " apply -f -",
 			"kubectl svm --context=a rbac | kubectl --context=a apply -f -"},
-		{[]string{"--context=it's \"a\"", "--as=bob", "--as-group=b", "--as-group=c d", "--kubeconfig=/tmp/k"},
-			"do: kubectl get svm a --watch. See docs/kubectl-svm.md",
-			`do: kubectl --as=bob --as-group=b --as-group='c d' --context='it'\''s "a"' --kubeconfig=/tmp/k get svm a ` +
-				"--watch. See docs/kubectl-svm.md",
-			`do: kubectl --as=bob --as-group=b --as-group='c d' --context='it'\\''s \"a\"' --kubeconfig=/tmp/k get svm a ` +
-				"--watch. See docs/kubectl-svm.md"},
+		{`--context=it's"a" --as=bob --as-group=b --as-group=c|d --kubeconfig=/tmp/k`,
+			"do: " + Kubectl + " get svm a --watch",
+			`do: kubectl --as=bob --as-group=b --as-group='c|d' --context='it'\''s"a"' --kubeconfig=/tmp/k get svm a --watch`},
 	} {
 		streams, _, out, errOut := genericiooptions.NewTestIOStreams()
 		env := &Env{IOStreams: streams}
-		cmd := Command(env, &saying{Output: Output{Format: JSON, formats: []string{JSON}}, env: env, said: test.said},
-			&cobra.Command{Use: "say", SilenceErrors: true, SilenceUsage: true})
+		cmd := Command(env, &saying{
+			Output: Output{Format: JSON, formats: []string{JSON}}, env: env, said: test.said + webhook,
+		}, &cobra.Command{Use: "say", SilenceErrors: true, SilenceUsage: true})
 		genericclioptions.NewConfigFlags(true).AddFlags(cmd.Flags())
-		cmd.SetArgs(test.args)
+		cmd.SetArgs(strings.Fields(test.args))
 		ExitCode(cmd.ExecuteContext(t.Context()), env)
-		if want := test.text + "\nerror: " + test.text + "\n"; errOut.String() != want {
+		text := test.text + webhook
+		if want := text + "\nerror: " + text + "\n"; errOut.String() != want {
 			t.Errorf("%v: got\n%s\nwant\n%s", test.args, errOut, want)
 		}
-		want := test.text + "\n[\n  \"" + test.value + "\"\n]\n[\n  \"" + test.said + "\"\n]\n"
+		inString, _ := json.Marshal(text)
+		plain, _ := json.Marshal(addFlags(test.said+webhook, ""))
+		want := fmt.Sprintf("%s\nTEXT\n%s\n[\n  %s\n]\n[\n  %s\n]\n", text, text, inString, plain)
 		if out.String() != want {
 			t.Errorf("%v: got\n%s\nwant\n%s", test.args, out, want)
 		}

@@ -69,15 +69,14 @@ func (o *Output) Structured() bool { return o.Format == JSON || o.Format == YAML
 // PrintData prints objects as JSON or as YAML. The types of all values can be encoded.
 func (o *Output) PrintData(env *Env, value any) { o.printData(env, value, "") }
 
-// PrintAnswer prints an answer of the plugin as PrintData does. Its commands are for the cluster that was asked.
+// PrintAnswer prints an answer of the plugin as PrintData does. The commands that the plugin has written into it are
+// for the cluster that was asked.
 func (o *Output) PrintAnswer(env *Env, value any) { o.printData(env, value, env.ConnectionFlags) }
 
 func (o *Output) printData(env *Env, value any, connectionFlags string) {
 	data, err := json.MarshalIndent(value, "", "  ")
-	if connectionFlags != "" {
-		inString, _ := json.Marshal(connectionFlags) // with quotes
-		data = []byte(addFlags(string(data), string(inString[1:len(inString)-1])))
-	}
+	inString, _ := json.Marshal(connectionFlags) // with quotes
+	data = []byte(addFlags(string(data), string(inString[1:len(inString)-1])))
 	if err == nil && o.Format == YAML {
 		data, err = yaml.JSONToYAML(data)
 	}
@@ -112,6 +111,7 @@ func (o *Output) PrintTable(env *Env, columns []Column, rows []Row) {
 		cells := slices.Clone(row.Cells)
 		for i, cell := range cells {
 			if text, is := cell.(string); is {
+				text = addFlags(text, env.ConnectionFlags)
 				cells[i] = strings.ReplaceAll(text, "\n", " ") // The printer cuts what follows.
 			}
 		}

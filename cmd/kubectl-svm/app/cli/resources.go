@@ -215,10 +215,10 @@ func (c *Catalog) unknown(name string) error {
 		hint = fmt.Sprintf(" But %v.", c.Incomplete)
 	}
 	if group, whole := strings.CutPrefix(name, "*."); whole {
-		return fmt.Errorf("no resource is in the group %q; \"kubectl api-resources\" lists all.%s", group, hint)
+		return fmt.Errorf("no resource is in the group %q; \""+Kubectl+" api-resources\" lists all.%s", group, hint)
 	}
 	return fmt.Errorf("no resource is named %q: write its plural, as in \"widgets\" or \"widgets.example.com\"; "+
-		"\"kubectl api-resources\" lists all.%s", name, hint)
+		"\""+Kubectl+" api-resources\" lists all.%s", name, hint)
 }
 
 // hasName reports whether a name without a group, or with it, is one of the resource.

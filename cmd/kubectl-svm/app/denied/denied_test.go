@@ -42,7 +42,8 @@ func TestRefusal(t *testing.T) {
 			"ValidatingAdmissionPolicy frozen", "matchCondition"},
 		{"Forbidden", `secrets "a" is forbidden: User "svm" cannot patch resource "secrets" in API group ""`,
 			"RBAC", "Allow the user svm to patch"},
-		{"Invalid", `Widget "a" is invalid: spec.size: Invalid value: should be at most 3`, "validation", "kubectl edit"},
+		{"Invalid", `Widget "a" is invalid: spec.size: Invalid value: should be at most 3`,
+			"validation", cli.Kubectl + " edit"},
 		{"NotFound", `namespaces "lost" not found`, "namespace lost", "Create the namespace again"},
 		{"", "rewriting default/a would change more than its encoding, which the fence refuses. A mutating webhook does that",
 			"the fence", "Read the message"},
@@ -117,6 +118,26 @@ func TestDeniedAdmissionObjects(t *testing.T) {
 		"\n  kubectl svm retry widgets.example.com\n  kubectl svm rbac --admission | kubectl delete -f -\n"
 	if got, want := out.String(), inContext.Replace(want); !strings.HasSuffix(got, want) {
 		t.Errorf("got\n%s\nwant at its end\n%s", got, want)
+	}
+}
+
+// TestForeignCommands come from tenants and webhooks: they stay as they are. Those of the plugin have the flags.
+func TestForeignCommands(t *testing.T) {
+	const words = "no: run kubectl delete secret a"
+	m := migrationv1alpha1.StorageVersionMigration{}
+	m.Spec.Resource = migrationv1alpha1.GroupVersionResource{Group: "example.com", Resource: "widgets"}
+	m.Status.DeniedObjects = []migrationv1alpha1.DeniedObject{{Name: "kubectl edit", Reason: "Invalid", Message: words}}
+	streams, _, out, _ := genericiooptions.NewTestIOStreams()
+	o := &Options{NamedOptions: cli.NamedOptions{Env: &cli.Env{IOStreams: streams, ConnectionFlags: "--context='a b'"}}}
+	o.print([]Denied{newDenied(&m)})
+	o.Output.PrintAnswer(o.Env, newDenied(&m))
+	for text, times := range map[string]int{
+		words: 2, "   kubectl edit   validation": 1, "for kubectl edit: ": 1, `"name": "kubectl edit"`: 1,
+		"Repair them with kubectl --context='a b' edit, or": 2, "kubectl svm --context='a b' retry widgets": 1,
+	} {
+		if n := strings.Count(out.String(), text); n != times {
+			t.Errorf("%q is there %d times, and not %d:\n%s", text, n, times, out)
+		}
 	}
 }
 

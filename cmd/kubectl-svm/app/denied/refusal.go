@@ -23,6 +23,7 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 )
@@ -47,7 +48,8 @@ var refusals = []struct {
 	{regexp.MustCompile(`(ValidatingAdmissionPolicy|MutatingAdmissionPolicy) '([^']+)'`), "$1 $2", "Change the " +
 		"objects so that the policy accepts them. Or add a matchCondition to the policy that skips the user of the manager."},
 	{regexp.MustCompile(`^[^"]*"[^"]*" is forbidden: User "([^"]+)" cannot (\w+) resource`), "RBAC",
-		"Allow the user $1 to $2 the objects. For custom resources: kubectl svm rbac | kubectl apply -f -"},
+		"Allow the user $1 to $2 the objects. For custom resources: " + cli.SVM + " rbac | " + cli.Kubectl +
+			" apply -f -"},
 	{rewrite.NotDecrypted, "API server", "It lacks the encryption key of the objects, or its KMS does not work. " +
 		rewrite.KeyRemedy + "."},
 	{regexp.MustCompile(`^namespaces "([^"]+)" not found$`), "namespace $1", "The objects still exist, but their " +
@@ -63,7 +65,8 @@ func refusal(object migrationv1alpha1.DeniedObject) (who, remedy string) {
 		}
 	}
 	if object.Reason == metav1.StatusReasonInvalid {
-		return "validation", "The objects are not valid any more. Repair them with kubectl edit, or delete them."
+		return "validation",
+			"The objects are not valid any more. Repair them with " + cli.Kubectl + " edit, or delete them."
 	}
 	return "API server", "Read the message, and change the objects or the rule that refuses them."
 }

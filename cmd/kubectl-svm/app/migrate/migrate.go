@@ -176,7 +176,7 @@ func (o *Options) migrate(ctx context.Context, cluster *cli.Cluster, resources [
 		o.Output.PrintData(o.Env, cli.ListOf(created))
 	}
 	if !o.Wait && o.DryRun == "" {
-		o.Notef("To follow them: kubectl svm history. To wait for the end, use --wait")
+		o.Notef("To follow them: %s history. To wait for the end, use --wait", cli.SVM)
 	}
 	return cmp.Or(failed, err)
 }

@@ -219,12 +219,13 @@ func (o *Options) print(plan *Plan) {
 		fmt.Fprint(o.Out, o.Paint(cli.Plain, advice(plan)))
 	case plan.Manager.ObservesOnly:
 		fmt.Fprintf(o.Out, "\n%s %s", message, o.Paint(cli.Plain, "So nobody migrates.\n"+
-			"To migrate as yourself, run this on a control plane node or in a Pod:\n  kubectl svm run RESOURCE...\n"+
+			"To migrate as yourself, run this on a control plane node or in a Pod:\n  "+cli.SVM+" run RESOURCE...\n"+
 			"To let a manager migrate, install one that does: docs/install.md\n"))
 	case !plan.Manager.Migrates():
 		fmt.Fprintf(o.Out, "\n%s %s", message, o.Paint(cli.Plain, "None of this happens until a manager runs the trigger "+
 			"and the migrator.\nIf one is installed, docs/troubleshooting.md says where to look.\n"+
-			"If none is, docs/install.md says how to make a kustomization with your image. Then run:\n  kubectl apply -k .\n"))
+			"If none is, docs/install.md says how to make a kustomization with your image. Then run:\n  "+cli.Kubectl+
+			" apply -k .\n"))
 	default:
 		fmt.Fprint(o.Out, o.Paint(cli.Plain, advice(plan)))
 	}
@@ -235,16 +236,16 @@ func advice(plan *Plan) string {
 	text := ""
 	if plan.unaided {
 		text = "\nA person has to act where the action is \"nothing\" and no command follows.\n" +
-			"What to do is in the messages of kubectl svm plan -o wide.\n"
+			"What to do is in the messages of " + cli.SVM + " plan -o wide.\n"
 	}
 	switch {
 	case len(plan.Commands) > 0:
 		text += "\nThe trigger does not do the rest by itself. Run:\n  " + strings.Join(plan.Commands, "\n  ") + "\n"
 	case plan.waits:
-		text += "\nA migration waits. If that lasts, a person may have to act: kubectl svm plan -o wide says what it waits " +
-			"for.\n"
+		text += "\nA migration waits. If that lasts, a person may have to act: " + cli.SVM + " plan -o wide says what it " +
+			"waits for.\n"
 	case !plan.unaided:
-		text = "\nNo action is needed. To follow the steps, run:\n  kubectl svm status --watch\n"
+		text = "\nNo action is needed. To follow the steps, run:\n  " + cli.SVM + " status --watch\n"
 	}
 	return text
 }

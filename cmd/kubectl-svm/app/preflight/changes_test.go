@@ -115,7 +115,7 @@ func TestDropAfterDenial(t *testing.T) {
 		found := decideDrop(Change{Live: widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1"),
 			State: &stored, Denied: in.denied("widgets.example.com")}, "v1alpha1")
 		if len(found) != 1 || found[0].Code != CodeVersionMayBeStored ||
-			strings.Contains(found[0].Message, "kubectl svm denied widgets.example.com") != (newest > 0) {
+			strings.Contains(found[0].Message, cli.SVM+" denied widgets.example.com") != (newest > 0) {
 			t.Errorf("%d are denied: %v", newest, found)
 		}
 	}
@@ -152,7 +152,7 @@ func TestDropWithoutState(t *testing.T) {
 		"a manager may run":     {Snapshot{Manager: unsure}, problem, "Who knows?"},
 		"a manager has run":     {Snapshot{Manager: stopped, States: gadgets}, problem, "Start svm-controller-manager"},
 		"states cannot be read": {Snapshot{Manager: stopped, APIProblem: "Old.", StatesUnread: true}, problem, ""},
-		"nobody keeps states":   {Snapshot{Manager: stopped}, warning, "kubectl svm verify"},
+		"nobody keeps states":   {Snapshot{Manager: stopped}, warning, cli.SVM + " verify"},
 		"states are not served": {Snapshot{Manager: stopped, APIProblem: "Not served."}, warning, ""},
 	} {
 		test.in.Now, test.in.Definitions = now, []documents.Definition{*widgets([]string{"v1"}, "v1", "v1alpha1")}

@@ -29,6 +29,7 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
@@ -74,7 +75,7 @@ func decideChange(in Change) Findings {
 	if in.Role != nil && !permits(in.Role.Rules, in.File.Spec.Group, in.File.Spec.Names.Plural) {
 		found.add(Warning, CodeManagerForbidden, name, "the ClusterRole %s does not let the manager migrate the resource. "+
 			"If no other role does, its migrations fail. Once the definition is applied, run: "+
-			"kubectl svm rbac | kubectl apply -f -", in.Role.Name)
+			cli.SVM+" rbac | "+cli.Kubectl+" apply -f -", in.Role.Name)
 	}
 	if in.Live == nil {
 		return found // There are no objects.
@@ -243,17 +244,17 @@ func (fs *Findings) aboutDrop(in Change, version string) {
 	case in.State == nil && stored:
 		fs.add(Error, CodeVersionMayBeStored, name, "status.storedVersions of the CustomResourceDefinition names %s, and "+
 			"there is no StorageState that says whether objects are still stored in it. Run svm-controller-manager, or migrate "+
-			"with kubectl svm run %s", version, name)
+			"with "+cli.SVM+" run %s", version, name)
 	case in.State == nil && !in.Unmanaged:
 		fs.add(Error, CodeNoStorageState, name, "it is not known whether objects are stored as %s, because there is no "+
 			"StorageState. %s", encoding, adviceOnMissing(in.Manager))
 	case in.State == nil:
 		fs.add(Warning, CodeNoStorageState, name, "status.storedVersions of the CustomResourceDefinition does not name %s, "+
 			"and there is no StorageState that confirms it. Other programs remove versions from storedVersions without a "+
-			"proof: count the objects with kubectl svm verify", version)
+			"proof: count the objects with "+cli.SVM+" verify", version)
 	case in.mayBeStored(version) && in.Denied > 0:
 		fs.add(Error, CodeVersionMayBeStored, name, "objects may be stored as %s. The newest migration could not "+
-			"rewrite %s: kubectl svm denied %s tells which, and what to do. Then migrate again: %s", encoding,
+			"rewrite %s: "+cli.SVM+" denied %s tells which, and what to do. Then migrate again: %s", encoding,
 			assess.FormatObjects(in.Denied), name, howToMigrate(in.Manager, name))
 	case in.mayBeStored(version):
 		fs.add(Error, CodeVersionMayBeStored, name, "objects may be stored as %s. %s", encoding,

@@ -27,6 +27,7 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/pkg/releases"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
@@ -168,7 +169,7 @@ func adviceOn(in Snapshot, state *migrationv1alpha1.StorageState, hash string) s
 	switch state.Status.CurrentStorageVersionHash {
 	case hash:
 		return fmt.Sprintf("A migration does not help, because the current API servers write this version. If there "+
-			"are objects (kubectl get %s --all-namespaces), do not change to that release", state.Name)
+			"are objects ("+cli.Kubectl+" get %s --all-namespaces), do not change to that release", state.Name)
 	case migrationv1alpha1.Unknown:
 		return "The API servers do not agree on a version, so nothing can be migrated now. If an upgrade is under way, " +
 			"finish it first. Run the command again when they agree"
@@ -186,12 +187,12 @@ func adviceToMigrate(manager assess.Manager, state *migrationv1alpha1.StorageSta
 	switch reason {
 	case migrationv1alpha1.StateReasonMigrationSuspended:
 		if !manager.ObservesOnly {
-			return fmt.Sprintf("Their migration is suspended. To continue it: kubectl svm resume %s", state.Name)
+			return fmt.Sprintf("Their migration is suspended. To continue it: "+cli.SVM+" resume %s", state.Name)
 		}
 	case migrationv1alpha1.StateReasonMigrationRunning, migrationv1alpha1.StateReasonMigrationQueued,
 		migrationv1alpha1.StateReasonAwaitingAgreement:
 		if manager.Migrates() && !assess.Paused(state) {
-			return fmt.Sprintf("The manager migrates them: kubectl svm status %s --watch", state.Name)
+			return fmt.Sprintf("The manager migrates them: "+cli.SVM+" status %s --watch", state.Name)
 		}
 	}
 	return "Migrate them first: " + howToMigrate(manager, state.Name)
@@ -201,9 +202,9 @@ func adviceToMigrate(manager assess.Manager, state *migrationv1alpha1.StorageSta
 // carries out a migration.
 func howToMigrate(manager assess.Manager, name string) string {
 	if manager.ObservesOnly {
-		return "let a manager run the migrator (--controllers), or migrate as yourself with kubectl svm run " + name
+		return "let a manager run the migrator (--controllers), or migrate as yourself with " + cli.SVM + " run " + name
 	}
-	return "kubectl svm migrate " + name + " --wait"
+	return cli.SVM + " migrate " + name + " --wait"
 }
 
 // precedes reports whether a target is older than all releases that have the kind. Such a target does not list its

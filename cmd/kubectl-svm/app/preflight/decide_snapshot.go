@@ -128,7 +128,8 @@ func (fs *Findings) aboutMissing(in Snapshot) {
 	if in.Unknown != "" {
 		fs.add(Warning, CodeNoStorageState, "", "it is not known whether each resource has a StorageState: %s", in.Unknown)
 	}
-	help := "so it is not known what is stored. Run svm-controller-manager, or count the objects with kubectl svm verify"
+	help := "so it is not known what is stored. Run svm-controller-manager, or count the objects with " + cli.SVM +
+		" verify"
 	switch {
 	case in.Manager.Established:
 		help = "so it is not known what is stored. The manager that leads has not written them. If a definition is new, " +
@@ -254,7 +255,7 @@ func (fs *Findings) aboutFailure(
 			failed := assess.Describe(m)
 			if failed.Denied > 0 && !failed.LacksPermission() {
 				fs.add(Error, CodeObjectsDenied, state.Name, "the API server refuses to rewrite %s. See them with "+
-					"kubectl svm denied %s", assess.FormatObjects(failed.Denied), state.Name)
+					cli.SVM+" denied %s", assess.FormatObjects(failed.Denied), state.Name)
 				return
 			}
 			if failed.State == migrationv1alpha1.MigrationFailed {

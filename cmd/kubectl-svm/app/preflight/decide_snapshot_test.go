@@ -26,6 +26,7 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
@@ -67,11 +68,11 @@ func TestWhoMigrates(t *testing.T) {
 		{assess.Manager{Running: true, ObservesOnly: true}, "MigrationQueued", false},
 		{assess.Manager{Running: true, ObservesOnly: true}, "MigrationSuspended", false},
 	} {
-		want := "Migrate them first: kubectl svm migrate widgets.example.com --wait"
+		want := "Migrate them first: " + cli.SVM + " migrate widgets.example.com --wait"
 		if test.manager.ObservesOnly {
-			want = "or migrate as yourself with kubectl svm run widgets.example.com"
+			want = "or migrate as yourself with " + cli.SVM + " run widgets.example.com"
 		} else if test.itself {
-			want = "The manager migrates them: kubectl svm status widgets.example.com --watch"
+			want = "The manager migrates them: " + cli.SVM + " status widgets.example.com --watch"
 		}
 		in := Snapshot{
 			Now: now, Manager: test.manager,
@@ -88,7 +89,7 @@ func TestWhoMigrates(t *testing.T) {
 		}
 	}
 	held := with(state("Widget", "widgets.example.com", "example.com/v1"), notMigrated("MigrationSuspended"))
-	if got := adviceToMigrate(running, &held); !strings.HasSuffix(got, "kubectl svm resume widgets.example.com") {
+	if got := adviceToMigrate(running, &held); !strings.HasSuffix(got, cli.SVM+" resume widgets.example.com") {
 		t.Errorf("the migration is suspended, and the advice is %q", got)
 	}
 	paused := with(state("Widget", "widgets.example.com", "example.com/v1"), notMigrated("AwaitingAgreement"))

@@ -89,8 +89,8 @@ func (o *Options) Run(ctx context.Context) error {
 	role := install.NewRole(install.Resources(documents))
 	if o.Admission {
 		role = install.NewAdmissionRole(install.Resources(documents))
-		o.Notef("With this role the manager could remove its fence. To delete it when the migrations have ended: " +
-			"kubectl svm rbac --admission | kubectl delete -f -")
+		o.Notef("With this role the manager could remove its fence. To delete it when the migrations have ended: %s",
+			cli.SVM+" rbac --admission | "+cli.Kubectl+" delete -f -")
 	}
 	o.Output.PrintData(o.Env, role)
 	return nil

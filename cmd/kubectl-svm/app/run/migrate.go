@@ -58,7 +58,7 @@ func (o *Options) checkManager(ctx context.Context) error {
 		return fmt.Errorf("%s Or use --beside-manager", manager.Message)
 	}
 	if manager.Migrates() {
-		return fmt.Errorf("a manager migrates by itself: %s Use kubectl svm migrate, or --beside-manager", manager.Message)
+		return fmt.Errorf("a manager migrates by itself: %s Use %s migrate, or --beside-manager", manager.Message, cli.SVM)
 	}
 	return nil
 }

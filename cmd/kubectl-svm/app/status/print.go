@@ -162,7 +162,7 @@ func (o *Options) explain(report *Report) {
 	}
 	for i, paragraph := range o.paragraphs(report) {
 		if i == mostExplained {
-			fmt.Fprintln(o.Out, o.Paint(cli.Plain, "For the others: kubectl svm status RESOURCE"))
+			fmt.Fprintln(o.Out, o.Paint(cli.Plain, "For the others: "+cli.SVM+" status RESOURCE"))
 			break
 		}
 		first, names := paragraph[0], paragraph[0].Name
@@ -172,7 +172,7 @@ func (o *Options) explain(report *Report) {
 		fmt.Fprintf(o.Out, "%s: %s\n", names, o.Paint(cli.Plain, first.Message))
 		for _, command := range assess.Commands(paragraph, known) {
 			if len(command) > longestCommand {
-				command = "kubectl svm plan"
+				command = cli.SVM + " plan"
 			}
 			fmt.Fprintln(o.Out, o.Paint(cli.Plain, "  "+command))
 		}
@@ -181,7 +181,7 @@ func (o *Options) explain(report *Report) {
 	for i := range report.Resources {
 		if r := &report.Resources[i]; r.Remark != "" {
 			fmt.Fprintf(o.Out, "%s: %s\n\n", r.Name,
-				o.Paint(cli.Plain, r.Remark+"\n  kubectl svm history "+r.Name+" -o wide"))
+				o.Paint(cli.Plain, r.Remark+"\n  "+cli.SVM+" history "+r.Name+" -o wide"))
 		}
 	}
 }

@@ -163,7 +163,7 @@ func (r *Report) askNextRelease(ctx context.Context, client discovery.DiscoveryI
 			r.answer(NotSafe, r.Summary)
 			next.Reads, next.Resource = releases.No, name
 			why = fmt.Sprintf(" Not safe to upgrade to Kubernetes %s (%s): %s. All findings: "+
-				"kubectl svm preflight --kubernetes-version=%s", next.Version, name, found[0].Message, next.Version)
+				cli.SVM+" preflight --kubernetes-version=%s", next.Version, name, found[0].Message, next.Version)
 			break
 		}
 		if oldest, newest := releases.Known(); !known && next.Reads == releases.Yes {
@@ -184,7 +184,7 @@ func (r *Report) aboutSome() {
 	if r.NextRelease != nil && r.NextRelease.Reads == releases.Yes {
 		r.NextRelease = nil
 	}
-	r.Summary = saysNothingOfUpgrades(r.Summary) + " Before an upgrade, ask about all: kubectl svm status."
+	r.Summary = saysNothingOfUpgrades(r.Summary) + " Before an upgrade, ask about all: " + cli.SVM + " status."
 }
 
 // doubt makes no resource safe if it is not known whether a manager runs. The table has a question mark instead.

@@ -137,7 +137,7 @@ func TestNextRelease(t *testing.T) {
 	vendors := state(t, "foos.vendor.k8s.io", "", done, "", "")
 	vendors.Status.Evidence.Source = migrationv1alpha1.EvidenceFromServerDiscovery
 	const every = "Safe to remove old versions: every object of %s is stored in the version that the servers write."
-	const ask = " Before an upgrade, ask about all: kubectl svm status."
+	ask := " Before an upgrade, ask about all: " + cli.SVM + " status."
 	const knows = " because this plugin only knows the resources of Kubernetes 1.34 to 1.37. Run a plugin that knows " +
 		"that release, and read the release notes."
 	const other = " It is not known whether the next release can read what is stored, because the version of the API " +
@@ -250,7 +250,7 @@ func TestWhyStuck(t *testing.T) {
 		"nobody migrates":                             {assess.Wait, observes, "until a manager runs the migrator"},
 		"the manager has died":                        {assess.Wait, assess.Manager{}, "until a manager runs. If"},
 		"nobody knows whether one runs":               {assess.Wait, notKnown, ""},
-		"an object is denied":                         {assess.Act, leads, "run: kubectl svm plan a"},
+		"an object is denied":                         {assess.Act, leads, "run: " + cli.SVM + " plan a"},
 		"all is safe":                                 {assess.None, leads, ""},
 		"all was safe, and the lease may not be read": {assess.None, notKnown, "To find out, ask an administrator."},
 	} {

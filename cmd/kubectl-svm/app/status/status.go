@@ -99,7 +99,7 @@ func (o *Options) Validate() error {
 	case o.Timeout < 0:
 		return errors.New("--timeout must not be negative")
 	case o.Watch && o.Output.Format != "" && o.Output.Format != cli.Wide:
-		return errors.New("--watch prints lines for people: leave -o out, or use kubectl get storagestates -w")
+		return errors.New("--watch prints lines for people: leave -o out, or use " + cli.Kubectl + " get storagestates -w")
 	}
 	return o.Output.Validate()
 }

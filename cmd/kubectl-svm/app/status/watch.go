@@ -199,7 +199,7 @@ func whyStuck(report *Report, all bool) string {
 	case has(assess.Wait):
 		return ""
 	case has(assess.Act):
-		help := "All resources that are left need your action. To see what to do, run: kubectl svm plan"
+		help := "All resources that are left need your action. To see what to do, run: " + cli.SVM + " plan"
 		for i := range report.Resources {
 			if r := &report.Resources[i]; !all && r.Attention == assess.Act {
 				help += " " + r.Name

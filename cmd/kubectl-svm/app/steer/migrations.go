@@ -75,12 +75,12 @@ func (o *options) suspend(ctx context.Context, cluster *cli.Cluster) error {
 			if m := cluster.Migration(name); m != nil {
 				pause = m.GroupResource().String()
 			}
-			err = fmt.Errorf("%s: there is no migration to stop. To keep the trigger from creating one: kubectl svm pause %s",
-				name, pause)
+			err = fmt.Errorf("%s: there is no migration to stop. To keep the trigger from creating one: %s pause %s",
+				name, cli.SVM, pause)
 		}
 		errs = append(errs, err) // Whoever names several wants the others to be stopped.
 		for _, migration := range changed {
-			o.Notef("To continue it: kubectl svm resume %s", migration)
+			o.Notef("To continue it: "+cli.SVM+" resume %s", migration)
 		}
 	}
 	return errors.Join(errs...)

@@ -95,19 +95,19 @@ func (o *options) retryTrigger(ctx context.Context, cluster *cli.Cluster, resour
 	switch {
 	case i < 0 && kept >= 0 && !assess.Paused(state) && !notSelected && !state.Status.Migrated():
 		o.Notef("%s: the migration %s is being deleted, and its finalizers keep it. The trigger creates "+
-			"another one when they are removed: kubectl edit svm %s", state.Name, all[kept].Name, all[kept].Name)
+			"another one when they are removed: "+cli.Kubectl+" edit svm %s", state.Name, all[kept].Name, all[kept].Name)
 		return nil
 	case i >= 0 && (nothing || all[i].HasEpoch()):
-		why := fmt.Sprintf("waits or runs, so there is nothing to retry. To follow it: kubectl svm status %s --watch",
+		why := fmt.Sprintf("waits or runs, so there is nothing to retry. To follow it: "+cli.SVM+" status %s --watch",
 			resource)
 		if all[i].Spec.Suspend {
-			why = "is suspended, so there is nothing to retry. To continue it: kubectl svm resume " + all[i].Name
+			why = "is suspended, so there is nothing to retry. To continue it: " + cli.SVM + " resume " + all[i].Name
 		}
 		o.Notef("%s: the migration %s %s", state.Name, all[i].Name, why)
 		return nil
 	case nothing:
 		o.Notef("%s: the last migration has not failed, so there is nothing to retry. "+
-			"To migrate it anyway: kubectl svm migrate %s", state.Name, state.Name)
+			"To migrate it anyway: "+cli.SVM+" migrate %s", state.Name, state.Name)
 		return nil
 	}
 	token := o.Clock.Now().UTC().Format(time.RFC3339Nano)
@@ -116,13 +116,13 @@ func (o *options) retryTrigger(ctx context.Context, cluster *cli.Cluster, resour
 	}
 	switch {
 	case assess.Paused(state):
-		o.Notef("%s is paused, so nothing starts: kubectl svm resume %s", state.Name, state.Name)
+		o.Notef("%s is paused, so nothing starts: "+cli.SVM+" resume %s", state.Name, state.Name)
 	case notSelected:
-		o.Notef("--auto-migrate leaves %s out, so nothing starts: kubectl svm migrate %s", state.Name,
+		o.Notef("--auto-migrate leaves %s out, so nothing starts: "+cli.SVM+" migrate %s", state.Name,
 			state.Name)
 	}
 	fmt.Fprintf(o.Out, "storagestate.migration.k8s.io/%s retried\n", state.Name)
-	o.Notef("To follow it: kubectl svm status %s --watch", state.Name)
+	o.Notef("To follow it: "+cli.SVM+" status %s --watch", state.Name)
 	return nil
 }
 
@@ -134,7 +134,7 @@ func (o *options) retryByHand(ctx context.Context, _ *cli.Cluster, resource sche
 		return err
 	}
 	fmt.Fprintf(o.Out, "storageversionmigration.migration.k8s.io/%s created\n", created.Name)
-	o.Notef("To follow it: kubectl get svm %s --watch", created.Name)
+	o.Notef("To follow it: "+cli.Kubectl+" get svm %s --watch", created.Name)
 	return nil
 }
 
@@ -156,7 +156,7 @@ func (o *options) pause(ctx context.Context, cluster *cli.Cluster) error {
 		fmt.Fprintf(o.Out, "storagestate.migration.k8s.io/%s paused\n", state.Name)
 		for _, m := range cluster.MigrationsOf(resource) {
 			if stoppable(&m) {
-				o.Notef("The migration %s continues. To stop it: kubectl svm suspend %s", m.Name, m.Name)
+				o.Notef("The migration %s continues. To stop it: "+cli.SVM+" suspend %s", m.Name, m.Name)
 			}
 		}
 	}

@@ -47,7 +47,7 @@ func TestNothingToSuspend(t *testing.T) {
 		o := &options{}
 		o.Names = []string{name}
 		err := o.suspend(t.Context(), cluster)
-		if err == nil || !strings.HasSuffix(err.Error(), "kubectl svm pause secrets") {
+		if err == nil || !strings.HasSuffix(err.Error(), cli.SVM+" pause secrets") {
 			t.Errorf("suspend %s: %v", name, err)
 		}
 	}
