@@ -22,6 +22,7 @@ import (
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -54,7 +55,7 @@ func (c *Clients) Read(ctx context.Context) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.CheckDefinitions(ctx); err != nil {
+	if err := c.checkDefinitions(ctx, catalog); err != nil {
 		return nil, err
 	}
 	cluster := &Cluster{Catalog: catalog}
@@ -203,8 +204,8 @@ type DefinitionsError struct {
 
 func (e DefinitionsError) Error() string { return e.Problem + "\n" + installDefinitions }
 
-// CheckDefinitions returns a DefinitionsError if the API server does not have the definitions of this release.
-func (c *Clients) CheckDefinitions(ctx context.Context) error {
+// checkDefinitions returns a DefinitionsError if the API server does not have the definitions of this release.
+func (c *Clients) checkDefinitions(ctx context.Context, catalog *Catalog) error {
 	for _, wanted := range []schema.GroupVersionResource{definition.States, definition.Migrations} {
 		resource := wanted.GroupResource()
 		served, missing, err := definition.Check(ctx, c.Discovery, wanted)
@@ -213,7 +214,7 @@ func (c *Clients) CheckDefinitions(ctx context.Context) error {
 			return fmt.Errorf("asking the API server for its definition of %s: %w", resource, Explain(err))
 		case !served:
 			problem := fmt.Sprintf("the API server does not serve %s.", resource)
-			return DefinitionsError{Problem: problem, NoStates: wanted == definition.States}
+			return DefinitionsError{Problem: problem, NoStates: c.noStates(ctx, catalog)}
 		case missing != "":
 			return DefinitionsError{Problem: fmt.Sprintf("the CustomResourceDefinition of %s has no field %s: it is older "+
 				"than this plugin, or it belongs to kube-storage-version-migrator. If that runs, stop it first: docs/install.md.",
@@ -221,4 +222,11 @@ func (c *Clients) CheckDefinitions(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// noStates reports whether the API server serves no StorageStates in any version. A definition that is new has no
+// schema for some seconds, although its objects can be read.
+func (c *Clients) noStates(ctx context.Context, catalog *Catalog) bool {
+	_, err := c.Migration.StorageStates().List(ctx, metav1.ListOptions{Limit: 1})
+	return apierrors.IsNotFound(err) && catalog.Find(definition.States.GroupResource()) == nil
 }

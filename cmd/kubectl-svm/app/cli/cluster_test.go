@@ -19,6 +19,8 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -27,9 +29,54 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	migrationclient "sigs.k8s.io/svm-api/client/clientset/versioned/typed/migration/v1alpha1"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
+
+// TestNoStates asks API servers without the definitions of this release whether there are StorageStates.
+func TestNoStates(t *testing.T) {
+	const list = `{"kind":"StorageStateList","apiVersion":"migration.k8s.io/v1alpha1","items":[]}`
+	for name, test := range map[string]struct {
+		version, answer string
+		want            bool
+	}{
+		"nothing is served":                    {"", "", true},
+		"it has no schema yet":                 {"v1alpha1", list, false},
+		"another version":                      {"v2", "", false},
+		"discovery does not know the list yet": {"", list, false},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			version := fmt.Sprintf(`{"groupVersion":"migration.k8s.io/%[1]s","version":"%[1]s"}`, test.version)
+			answers := map[string]string{
+				"/apis": fmt.Sprintf(`{"kind":"APIGroupList","groups":[{"name":"migration.k8s.io","versions":[%s]}]}`, version),
+				"/apis/migration.k8s.io/" + test.version: `{"kind":"APIResourceList","resources":[
+					{"name":"storagestates","kind":"StorageState","verbs":["list","patch"]}]}`,
+				"/openapi/v3": `{"paths":{}}`,
+			}
+			if test.version == "" {
+				answers["/apis"] = `{"kind":"APIGroupList","groups":[]}`
+			}
+			answers["/apis/migration.k8s.io/v1alpha1/storagestates"] = test.answer
+			if answers[r.URL.Path] == "" {
+				http.NotFound(w, r)
+				return
+			}
+			_, _ = fmt.Fprint(w, answers[r.URL.Path])
+		}))
+		config := &rest.Config{Host: server.URL}
+		clients := &Clients{
+			Discovery: discovery.NewDiscoveryClientForConfigOrDie(config), Migration: migrationclient.NewForConfigOrDie(config),
+		}
+		_, err := clients.Read(t.Context())
+		if missing, is := errors.AsType[DefinitionsError](err); !is || missing.NoStates != test.want {
+			t.Errorf("%s: got %+v, want that there are none: %t", name, err, test.want)
+		}
+		server.Close()
+	}
+}
 
 // TestManyStates makes the resources of many states known. The work for each, counted in allocations, must not depend
 // on how many there are.
