@@ -147,7 +147,7 @@ func TestDropWithoutState(t *testing.T) {
 		in         Snapshot
 		want, says string
 	}{
-		"a manager runs":        {Snapshot{Manager: running}, problem, "A manager runs"},
+		"a manager runs":        {Snapshot{Manager: running}, problem, "lack the trigger"},
 		"it observes only":      {Snapshot{Manager: assess.Manager{Running: true, ObservesOnly: true}}, problem, ""},
 		"a manager may run":     {Snapshot{Manager: unsure}, problem, "Who knows?"},
 		"a manager has run":     {Snapshot{Manager: stopped, States: gadgets}, problem, "Start svm-controller-manager"},

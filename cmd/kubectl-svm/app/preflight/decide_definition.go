@@ -269,12 +269,15 @@ func (fs *Findings) aboutDrop(in Change, version string) {
 	}
 }
 
+// withoutTrigger is for a manager that leads, and writes no StorageStates. Its lease does not tell.
+const withoutTrigger = "If its --controllers lack the trigger, it never writes a StorageState: add svmtrigger to them"
+
 // adviceOnMissing says what helps if one StorageState is missing.
 func adviceOnMissing(manager assess.Manager) string {
 	switch {
 	case manager.Running:
 		return "A manager runs, and writes it within a minute after the definition was created: run the command again, and " +
-			"look at the log of the manager if this stays"
+			"look at the log of the manager if this stays. " + withoutTrigger
 	case manager.Help != "":
 		return manager.Message
 	}

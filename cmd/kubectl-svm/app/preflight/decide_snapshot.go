@@ -136,7 +136,7 @@ func (fs *Findings) aboutMissing(in Snapshot) {
 			"run the command again in a minute. " + assess.WhyNotWritten
 	case in.Manager.Running:
 		help = "so it is not known what is stored. A manager runs, and writes them within two minutes after its start: " +
-			"run the command again, and look at its log if this stays"
+			"run the command again, and look at its log if this stays. " + withoutTrigger
 	}
 	switch n := len(in.Missing); {
 	case in.APIProblem != "":
