@@ -51,7 +51,8 @@ field ` + "`server`" + `: an API server, or for ` + "`verify`" + ` the endpoints
 
 kubectl takes no flags before the name of a plugin, so write them behind ` + "`svm`" + `. Commands that
 the plugin prints have the flags that select the cluster and the user, as you gave them, but not ` +
-	"`--token`" + `.
+	"`--token`" + `, and
+no user and password inside a URL.
 Messages that it repeats, for example of a webhook or of the manager, stay as they are.
 
 Resources are named as with kubectl: ` + "`widgets`" + `, ` + "`widgets.example.com`" + `, ` + "`widget`" +

@@ -68,7 +68,10 @@ func newCommand(streams genericiooptions.IOStreams) (*cobra.Command, *cli.Env) {
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl svm"},
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		RunE:          requireVerb,
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		env.ConnectionFlags = cli.ConnectionFlags(cmd)
+		return requireVerb(cmd, args)
 	}
 	cmd.CompletionOptions.HiddenDefaultCmd = true // kubectl completes the arguments of plugins.
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -93,7 +96,7 @@ func requireVerb(cmd *cobra.Command, args []string) error {
 		return cmd.Help()
 	}
 	cmd.PrintErrln(cmd.UsageString())
-	return errors.New("name a command, for example: kubectl svm status")
+	return errors.New("name a command, for example: " + cli.SVM + " status")
 }
 
 // usageOfVerbs leaves out the flags that all verbs share, which are many.

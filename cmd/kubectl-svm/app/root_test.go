@@ -61,7 +61,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		"''":                                    "\nerror: name a command",
 		"-- status":                             "\nerror: name a command",
 		"--":                                    "\nerror: name a command",
-		"--context foo":                         "\nerror: name a command",
+		"--context foo":                         "\nerror: name a command, for example: kubectl svm --context=foo status\n",
 		"--insecure-skip-tls-verify=false":      "\nerror: name a command",
 		"statsu":                                "unknown command \"statsu\"",
 		"migrate --all --except=":               "--except is empty",

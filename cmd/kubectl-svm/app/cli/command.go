@@ -44,7 +44,7 @@ type Options interface {
 // Command lets a command run a verb. It returns the first error of writing to Out, so a verb need not look for one.
 func Command(env *Env, o Options, cmd *cobra.Command) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		env.ConnectionFlags = connectionFlags(cmd)
+		env.ConnectionFlags = ConnectionFlags(cmd)
 		if slices.Contains(args, "") {
 			return errors.New("an argument is empty: give it a value, or leave it out")
 		}

@@ -31,16 +31,25 @@ import (
 // would be left in logs.
 var connecting = sets.New("kubeconfig", "context", "cluster", "user", "server", "tls-server-name",
 	"insecure-skip-tls-verify", "certificate-authority", "client-certificate", "client-key", "as", "as-uid", "as-group",
-	"as-user-extra")
+	"as-user-extra", "proxy-url")
 
-// connectionFlags returns those that are set on the command line.
-func connectionFlags(cmd *cobra.Command) string {
+// userinfo is the user and the password of a URL.
+var userinfo = regexp.MustCompile(`^(\w+://)?[^/?#]*@`)
+
+// WithoutPassword returns a URL without user and password. It need not be one that can be parsed.
+func WithoutPassword(address string) string { return userinfo.ReplaceAllString(address, "$1") }
+
+// ConnectionFlags returns those that are set on the command line.
+func ConnectionFlags(cmd *cobra.Command) string {
 	var words []string
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if !connecting.Has(f.Name) {
 			return
 		}
 		values := []string{f.Value.String()}
+		if f.Name == "server" || f.Name == "proxy-url" {
+			values[0] = WithoutPassword(values[0])
+		}
 		if list, is := f.Value.(pflag.SliceValue); is {
 			values = list.GetSlice()
 		}

@@ -25,6 +25,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
@@ -56,6 +58,10 @@ func TestConnectionFlags(t *testing.T) {
 		{"--token=secret --request-timeout=1s", SVM + " plan", "kubectl svm plan"},
 		{"--context a", SVM + " rbac | " + Kubectl + " apply -f -",
 			"kubectl svm --context=a rbac | kubectl --context=a apply -f -"},
+		{"--server=https://bob:it@s@a:6443/b@c --proxy-url=socks5://bob:no@p:1", SVM + " plan",
+			"kubectl svm --proxy-url=socks5://p:1 --server=https://a:6443/b@c plan"},
+		{"--server=bob:no@a:6443 --proxy-url=http://p:1/", SVM + " plan",
+			"kubectl svm --proxy-url=http://p:1/ --server=a:6443 plan"},
 		{`--context=it's"a" --as=bob --as-group=b --as-group=c|d --kubeconfig=/tmp/k`,
 			"do: " + Kubectl + " get svm a --watch",
 			`do: kubectl --as=bob --as-group=b --as-group='c|d' --context='it'\''s"a"' --kubeconfig=/tmp/k get svm a --watch`},
@@ -77,6 +83,28 @@ func TestConnectionFlags(t *testing.T) {
 		want := fmt.Sprintf("%s\nTEXT\n%s\n[\n  %s\n]\n[\n  %s\n]\n", text, text, inString, plain)
 		if out.String() != want {
 			t.Errorf("%v: got\n%s\nwant\n%s", test.args, out, want)
+		}
+	}
+}
+
+// TestEveryConnectionFlag wants each flag that kubectl has for all its commands to be in the commands that the plugin
+// prints, or to be left out on purpose.
+func TestEveryConnectionFlag(t *testing.T) {
+	leftOut := sets.New(
+		"token", "username", "password", // They would be left in logs.
+		"namespace", "cache-dir", // The plugin does not have them.
+		"request-timeout", "disable-compression", // They select nothing.
+	)
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	genericclioptions.NewConfigFlags(true).WithDeprecatedPasswordFlag().AddFlags(flags)
+	flags.VisitAll(func(f *pflag.Flag) {
+		if connecting.Has(f.Name) == leftOut.Has(f.Name) {
+			t.Errorf("--%s has to be in one of the lists", f.Name)
+		}
+	})
+	for name := range connecting {
+		if flags.Lookup(name) == nil {
+			t.Errorf("kubectl has no flag --%s", name)
 		}
 	}
 }
