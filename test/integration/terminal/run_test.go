@@ -52,7 +52,21 @@ func TestWithoutManager(t *testing.T) {
 	c := start(t, controlplane.Server{}, controlplane.EtcdConfig{})
 	t.Run("definitions are missing", func(t *testing.T) {
 		c.finds(t, notSafe, "", []string{"ERROR MigrationAPIMissing"})
-		c.finds(t, done, "kind: ConfigMap", []string{"WARNING MigrationAPIMissing", "WARNING NoDefinitions"}, "--file=-")
+		c.finds(t, notSafe, "kind: ConfigMap", []string{"ERROR MigrationAPIMissing", "WARNING NoDefinitions"}, "--file=-")
+		lone := samples.Definition(schema.GroupResource{Group: group, Resource: "lones"}, "Lone", "v1", "v1")
+		lone.TypeMeta = metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"}
+		text, err := yaml.Marshal(lone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.finds(t, notSafe, string(text), []string{"ERROR MigrationAPIMissing"}, "--file=-")
+		if _, err := c.Definitions().Create(t.Context(), lone, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		c.finds(t, done, string(text), []string{"WARNING MigrationAPIMissing"}, "--file=-")
+		if err := c.Definitions().Delete(t.Context(), lone.Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
 	})
 	c.InstallMigrationAPI(t)
 	t.Run("a server is away", func(t *testing.T) { testAway(t, c) })

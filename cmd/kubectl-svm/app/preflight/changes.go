@@ -49,13 +49,15 @@ const (
 	objectsPerList = 500
 )
 
-// checkFiles asks the cluster about each definition of the files.
-func (o *Options) checkFiles(ctx context.Context, snapshot Snapshot) (Findings, error) {
+// checkFiles asks the cluster about each definition of the files. live is whether it has one of them.
+func (o *Options) checkFiles(ctx context.Context, snapshot Snapshot) (found Findings, live bool, err error) {
+	if len(o.Files) == 0 {
+		return nil, false, nil
+	}
 	read, err := readManifests(o.Files, o.In)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	var found Findings
 	found.aboutManifests(read)
 	role, err := o.Clients.Kube.RbacV1().ClusterRoles().Get(ctx, install.AggregatedRole, metav1.GetOptions{})
 	if err != nil {
@@ -64,12 +66,12 @@ func (o *Options) checkFiles(ctx context.Context, snapshot Snapshot) (Findings, 
 	for _, object := range read.definitions {
 		change, err := o.changeOf(ctx, object, snapshot)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		change.Role = role
+		change.Role, live = role, live || change.Live != nil
 		found = append(found, decideChange(change)...)
 	}
-	return found, nil
+	return found, live, nil
 }
 
 // aboutManifests is about files without a definition.

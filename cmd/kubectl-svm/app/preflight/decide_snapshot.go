@@ -109,7 +109,8 @@ func (fs *Findings) aboutDoubt(in Snapshot, state *migrationv1alpha1.StorageStat
 }
 
 // aboutAPI is about definitions of migration.k8s.io that are missing. onlyDefinitions is whether the person asked about
-// nothing but changes of CustomResourceDefinitions: then the findings about each of them say what is not known.
+// nothing but changes of CustomResourceDefinitions, and the cluster has at least one of them: then the findings about
+// each of them say what is not known. A cluster that has none may be the wrong one.
 func (fs *Findings) aboutAPI(in Snapshot, onlyDefinitions bool) {
 	level := Error
 	if onlyDefinitions && in.unmanaged() {

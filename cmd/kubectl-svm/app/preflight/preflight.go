@@ -136,19 +136,17 @@ func (o *Options) Find(ctx context.Context) (snapshot Snapshot, found Findings, 
 	if snapshot, err = o.gather(ctx); err != nil {
 		return snapshot, nil, err
 	}
-	found.aboutAPI(snapshot, o.onlyDefinitions())
-	if len(o.Files) > 0 {
-		more, err := o.checkFiles(ctx, snapshot)
-		if err != nil {
-			return snapshot, nil, err
-		}
-		found = append(found, more...)
+	found, live, err := o.checkFiles(ctx, snapshot)
+	if err != nil {
+		return snapshot, nil, err
 	}
 	more, err := o.checkDrops(ctx, snapshot)
 	if err != nil {
 		return snapshot, nil, err
 	}
 	found = append(found, more...)
+	live = live || len(o.drops) > 0 // These are live, or an error.
+	found.aboutAPI(snapshot, live && o.onlyDefinitions())
 	if o.KubernetesVersion != "" {
 		found = append(found, decideTarget(snapshot, releaseTarget(o.release))...)
 	}
