@@ -148,6 +148,9 @@ func (r *reach) end(now time.Time, err error) error {
 	return err
 }
 
+// Refused reports whether the API server refuses the credentials, or what is asked.
+func Refused(err error) bool { return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) }
+
 // UnreadSince returns a sentence, with a space before it, if Follow ended while the API server could not be read.
 func UnreadSince(err error) string {
 	lost, is := errors.AsType[*unread](err)
@@ -165,13 +168,13 @@ func (o *NamedOptions) tryReach(ctx context.Context, r *reach) error {
 	defer cancel()
 	_, err := o.Clients.Migration.StorageVersionMigrations().List(reading, metav1.ListOptions{Limit: 1})
 	now := o.Clock.Now()
-	switch refused := apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err); {
-	case !refused:
+	switch {
+	case !Refused(err):
 		r.refused = time.Time{}
 	case r.refused.IsZero():
 		r.refused = now
 	case now.Sub(r.refused) >= refusedAfter:
-		return Explain(err)
+		return r.end(now, Explain(err))
 	}
 	switch {
 	case err == nil:

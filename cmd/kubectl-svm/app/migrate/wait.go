@@ -74,6 +74,8 @@ func (o *Options) wait(
 	case ctx.Err() != nil && err != nil:
 		return &cli.Exit{Code: cli.ExitError, Err: fmt.Errorf("interrupted. These migrations continue: %s",
 			strings.Join(w.left, ", "))}
+	case cli.Refused(err):
+		return fmt.Errorf("%w\nThese migrations continue: %s.%s", err, strings.Join(w.left, ", "), cli.UnreadSince(err))
 	case err != nil:
 		return err
 	}

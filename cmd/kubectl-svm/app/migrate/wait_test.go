@@ -27,6 +27,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -91,6 +92,28 @@ func TestWaitTimesOutWithoutAPIServer(t *testing.T) {
 			": the API server could not be read since."
 		if err == nil || err.Error() != want {
 			t.Errorf("got the error %v, want %s", err, want)
+		}
+	})
+}
+
+// TestWaitWithoutCredentials has the credentials expire.
+func TestWaitWithoutCredentials(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, began := fake.NewClientset(), time.Now()
+		client.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewUnauthorized("expired")
+		})
+		o := &Options{}
+		o.Env = &cli.Env{IOStreams: genericiooptions.NewTestIOStreamsDiscard(), Clock: clock.RealClock{}}
+		o.Clients = &cli.Clients{Migration: client.MigrationV1alpha1()}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		created := migrations{migration("a", "1", ""), migration("b", "2", "")}
+		err := o.wait(ctx, &cli.Cluster{Catalog: &cli.Catalog{}}, created)
+		want := "log in again\nThese migrations continue: a, b. That is of " + began.Format(time.TimeOnly) +
+			": the API server could not be read since."
+		if err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("got the error %v, want at its end %s", err, want)
 		}
 	})
 }
