@@ -47,7 +47,7 @@ Tables go to the standard output, progress and hints to the standard error. Ther
 if ` + "`NO_COLOR`" + ` is set. Nothing clears the screen.
 
 With ` + "`-o json`, `status`, `plan`, `preflight`, `denied` and `verify`" + ` name the server that they asked in the
-field ` + "`server`" + `: an API server, or for ` + "`verify`" + ` the endpoints of etcd.
+field ` + "`server`" + `, without user and password: an API server, or for ` + "`verify`" + ` the endpoints of etcd.
 
 kubectl takes no flags before the name of a plugin, so write them behind ` + "`svm`" + `. Commands that
 the plugin prints have the flags that select the cluster and the user, as you gave them, but not ` +

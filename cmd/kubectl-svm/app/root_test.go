@@ -83,6 +83,31 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	}
 }
 
+// TestPasswords wants no password of a URL to be printed. None of the servers can be reached.
+func TestPasswords(t *testing.T) {
+	for _, args := range []string{
+		"status --server=https://bob:s3cret@127.0.0.1:1",
+		"status --server=https://bob:s3cret%@127.0.0.1:1",
+		"status --server=bob:s3cret@127.0.0.1:1",
+		"status --server=bob:s3cret@127.0.0.1:1/a",
+		"status --server=bob:s3cret@",
+		"status --server=https://bob@127.0.0.1:1",
+		"report --server=https://bob:s3cret@127.0.0.1:1",
+		"--server=https://bob:s3cret@127.0.0.1:1",
+		"status --server=https://127.0.0.1:1 --proxy-url=http://bob:s3cret@127.0.0.1:1",
+		"status --server=https://127.0.0.1:1 --proxy-url=http://bob:s3cret%@127.0.0.1:1",
+		"status --server=https://127.0.0.1:1 --proxy-url=eve:s3cret@127.0.0.1:1",
+		"verify --etcd-endpoints=http://bob:s3cret%@127.0.0.1:1",
+	} {
+		streams, _, out, errOut := genericiooptions.NewTestIOStreams()
+		code := Run(t.Context(), streams, strings.Fields(args))
+		if printed := out.String() + errOut.String(); code != 1 || strings.Contains(printed, "s3cret") ||
+			strings.Contains(printed, "bob") {
+			t.Errorf("%s: exit code %d, printed %s", args, code, printed)
+		}
+	}
+}
+
 // TestHelp wants the exit code of success only if the person asked for help, or for nothing at all.
 func TestHelp(t *testing.T) {
 	for args, want := range map[string]string{

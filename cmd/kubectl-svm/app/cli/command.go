@@ -113,7 +113,7 @@ func (o *NamedOptions) Server() string {
 	if o.Clients == nil || o.Clients.Config == nil {
 		return ""
 	}
-	return o.Clients.Config.Host
+	return WithoutPassword(o.Clients.Config.Host)
 }
 
 // Selected returns the resources that a person named. No name means all.

@@ -18,6 +18,7 @@ package cli
 
 import (
 	"crypto/rand"
+	"errors"
 	"regexp"
 	"strings"
 
@@ -38,6 +39,12 @@ var userinfo = regexp.MustCompile(`^(\w+://)?[^/?#]*@`)
 
 // WithoutPassword returns a URL without user and password. It need not be one that can be parsed.
 func WithoutPassword(address string) string { return userinfo.ReplaceAllString(address, "$1") }
+
+// credentials are the user and the password of a URL inside a text.
+var credentials = regexp.MustCompile(`[^\s"/@]+:[^\s"/@]*@`)
+
+// HidePassword returns an error about a URL that cannot be parsed, without its user and password.
+func HidePassword(err error) error { return errors.New(credentials.ReplaceAllString(err.Error(), "")) }
 
 // ConnectionFlags returns those that are set on the command line.
 func ConnectionFlags(cmd *cobra.Command) string {

@@ -70,9 +70,15 @@ func NewEnv(streams genericiooptions.IOStreams, flags genericclioptions.RESTClie
 	_, _, notInteractive := term.TerminalSize(streams.ErrOut)
 	dumb := os.Getenv("TERM") == "dumb"
 	return &Env{
-		IOStreams:   streams,
-		Clock:       clock.RealClock{},
-		Connect:     func() (*Clients, error) { return connect(flags) },
+		IOStreams: streams,
+		Clock:     clock.RealClock{},
+		Connect: func() (*Clients, error) {
+			clients, err := connect(flags)
+			if err != nil {
+				return nil, HidePassword(err) // It may quote a server or a proxy.
+			}
+			return clients, nil
+		},
 		Colour:      noTerminal == nil && os.Getenv("NO_COLOR") == "" && !dumb,
 		Interactive: notInteractive == nil && !dumb,
 	}

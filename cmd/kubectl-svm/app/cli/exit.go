@@ -110,6 +110,9 @@ func Explain(err error) error { return ExplainOf(err, "--server, --kubeconfig an
 
 // ExplainOf does that for the API server that these flags select.
 func ExplainOf(err error, flags string) error {
+	if failed, is := errors.AsType[*url.Error](err); is {
+		failed.URL = WithoutPassword(failed.URL)
+	}
 	switch {
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%w\nAsk an administrator of the cluster for this permission; "+

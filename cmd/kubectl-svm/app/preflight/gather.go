@@ -113,9 +113,9 @@ func (o *Options) askServer(ctx context.Context, host string) (TargetServer, err
 	}
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
-		return TargetServer{}, err
+		return TargetServer{}, cli.HidePassword(err)
 	}
-	target := TargetServer{Name: "the API server at " + host}
+	target := TargetServer{Name: "the API server at " + cli.WithoutPassword(host)}
 	version, err := client.ServerVersionWithContext(ctx)
 	if err != nil {
 		return TargetServer{}, fmt.Errorf("asking %s for its version: %w", target.Name, cli.ExplainOf(err, otherServerFlags))

@@ -128,7 +128,7 @@ func (r *Result) exceptions() string {
 
 func (o *Options) print(survey *stored.Survey, err error) error {
 	result, forbidden := ResultOf(survey, err), false
-	result.Server = strings.Join(o.Endpoints, ",")
+	result.Server = strings.Join(o.names(), ",")
 	for _, key := range o.WithoutKeys {
 		objects, _ := result.countEncryptedWith(key)
 		result.Keys = append(result.Keys, Key{key, objects})

@@ -221,6 +221,14 @@ func (o *Options) checkNames(survey *stored.Survey) error {
 	return nil
 }
 
+// names are the endpoints as they may be printed.
+func (e *Etcd) names() (names []string) {
+	for _, endpoint := range e.Endpoints {
+		names = append(names, cli.WithoutPassword(endpoint))
+	}
+	return names
+}
+
 func (e *Etcd) connect(ctx context.Context) (*clientv3.Client, error) {
 	config := clientv3.Config{
 		Context: ctx, Endpoints: e.Endpoints, DialTimeout: dialTimeout, Logger: zap.NewNop(),
@@ -236,7 +244,7 @@ func (e *Etcd) connect(ctx context.Context) (*clientv3.Client, error) {
 	}
 	etcd, err := clientv3.New(config)
 	if err != nil {
-		return nil, fmt.Errorf("creating a client of etcd: %w", err)
+		return nil, fmt.Errorf("creating a client of etcd: %w", cli.HidePassword(err))
 	}
 	asking, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -245,11 +253,11 @@ func (e *Etcd) connect(ctx context.Context) (*clientv3.Client, error) {
 	if err == nil && len(answer.Kvs) == 0 {
 		_ = etcd.Close()
 		return nil, fmt.Errorf("etcd at %v has no key under %s: set --prefix to the --etcd-prefix of the API servers",
-			e.Endpoints, folder)
+			e.names(), folder)
 	}
 	if err != nil {
 		_ = etcd.Close()
-		return nil, fmt.Errorf("asking etcd at %v: %w\nCheck --etcd-endpoints, --cacert, --cert and --key", e.Endpoints,
+		return nil, fmt.Errorf("asking etcd at %v: %w\nCheck --etcd-endpoints, --cacert, --cert and --key", e.names(),
 			errors.Join(err, e.diagnose(ctx, config.TLS)))
 	}
 	return etcd, nil
@@ -261,7 +269,7 @@ func (e *Etcd) diagnose(ctx context.Context, config *tls.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	asking := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
-	for _, endpoint := range e.Endpoints {
+	for _, endpoint := range e.names() {
 		if !strings.Contains(endpoint, "://") {
 			continue // The client of etcd takes an address alone, too.
 		}

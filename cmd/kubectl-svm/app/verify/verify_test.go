@@ -80,6 +80,13 @@ func TestErrorHasItsLine(t *testing.T) {
 	}
 }
 
+func TestErrorWithoutPassword(t *testing.T) {
+	e := Etcd{Endpoints: []string{"http://bob:s3cret@127.0.0.1:1"}}
+	if err := e.diagnose(t.Context(), nil); err == nil || !strings.Contains(err.Error(), `"http://127.0.0.1:1/version"`) {
+		t.Errorf("got the error %v", err)
+	}
+}
+
 // TestKeysOfWhatIsNotMigrated wants to be told of objects that keep a key in use for ever, if it is known.
 func TestKeysOfWhatIsNotMigrated(t *testing.T) {
 	sealed := stored.Form{Format: stored.Encrypted, Provider: "aescbc", Key: "key1"}
@@ -109,7 +116,7 @@ func TestKeysOfWhatIsNotMigrated(t *testing.T) {
 		}
 		out.Reset()
 		o.Output.Format, o.WithoutKeys = cli.JSON, []string{"aescbc:key1", "-"}
-		o.Endpoints = []string{"https://a:2379", "https://b:2379"}
+		o.Endpoints = []string{"https://bob:no@a:2379", "https://b:2379"}
 		var result Result
 		if err := o.print(&stored.Survey{Tallies: tallies, States: test.states}, test.unread); err == nil {
 			t.Errorf("%s: an object has a key that none may have", test.name)
