@@ -33,8 +33,8 @@ type servers struct {
 	// linger is for how long the address of a server may still answer after the server's Lease is gone.
 	linger time.Duration
 	living []Process // in order
-	// departed is when each process left that may come back. One whose identity lives in another process has ended,
-	// because that process listens where it did.
+	// departed is when each process left that has not come back. It may do so after any time, also if another process of
+	// its identity has lived meanwhile: the identity is a hash of the host's name.
 	departed map[Process]time.Time
 	firstSet time.Time // when the living became known; zero until then
 	// changed is when a process came or left last, was found to be replaced, or may have ended with a connection.
@@ -60,11 +60,8 @@ func (s *servers) set(
 	for process := range next {
 		if at, exists := s.departed[process]; exists {
 			back[process] = at
+			delete(s.departed, process)
 		}
-		maps.DeleteFunc(s.departed, func(other Process, _ time.Time) bool {
-			// A process without an incarnation need not have lived: nobody saw it.
-			return other == process || other.Identity == process.Identity && process.Incarnation != ""
-		})
 	}
 	s.changed = now
 	s.living = slices.SortedFunc(maps.Keys(next), compareProcesses)
@@ -98,6 +95,9 @@ func (s *servers) lingering(now time.Time) sets.Set[string] {
 		if now.Sub(at) <= s.linger {
 			lingering.Insert(process.Identity)
 		}
+	}
+	for _, process := range s.living {
+		lingering.Delete(process.Identity)
 	}
 	return lingering
 }

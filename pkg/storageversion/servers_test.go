@@ -22,6 +22,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 func TestServerThatLeftUnseenMayHaveWrittenAnything(t *testing.T) {
@@ -230,15 +232,36 @@ func TestServerThatComesBackAfterAGap(t *testing.T) {
 	}
 }
 
-// TestServerThatRestartsAgainAndAgain wants that its processes are forgotten which cannot come back.
-func TestServerThatRestartsAgainAndAgain(t *testing.T) {
+// TestReplacedServerThatComesBack has a server freeze, and another one with the same host name live until it has left
+// too. Then the first one thaws, and may write what it wrote.
+func TestReplacedServerThatComesBack(t *testing.T) {
 	s := newStory()
-	for _, process := range strings.Split("a/1 a/2 a/3 a/4", " ") {
-		s.servers(true, process)
-		s.servers(true)
+	s.servers(true, "a/1", "b/1")
+	s.SetDefinition(s.tick(), widgets, widget(1, "v1", "v1"))
+	s.servers(true, "a/1")
+	s.servers(true, "a/1", "b/2")
+	s.servers(true, "a/1")
+	s.SetDefinition(s.tick(), widgets, widget(2, "v2", "v1", "v2"))
+	s.servers(true, "a/1", "b/1")
+	sightings := s.Observe(s.now, widgets).Sightings
+	if !slices.ContainsFunc(sightings, func(s Sighting) bool {
+		return slices.Contains(s.UnreadDeparted, Process{Identity: "b", Incarnation: "1"})
+	}) {
+		t.Errorf("b/1 may write v1, got %+v", sightings)
 	}
-	if departed := s.Ledger.servers.departed; len(departed) != 1 {
-		t.Errorf("remembers %v, want only a/4", departed)
+}
+
+// TestServerThatLingers wants an address not to linger when another process of the server lives.
+func TestServerThatLingers(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1", "b/1")
+	s.servers(true, "a/1")
+	if lingering := s.Ledger.servers.lingering(s.now); !lingering.Equal(sets.New("b")) {
+		t.Errorf("%v linger", lingering)
+	}
+	s.servers(true, "a/1", "b/2")
+	if lingering := s.Ledger.servers.lingering(s.now); len(lingering) > 0 {
+		t.Errorf("%v linger", lingering)
 	}
 }
 

@@ -98,7 +98,7 @@ func (o *migratorOptions) AddFlags(fs *pflag.FlagSet) {
 		"How many objects the migrator lists at a time. It saves its progress after such a chunk, at most twice a second. "+
 			"After a crash it repeats what came after that.")
 	fs.Var(&o.storageGrowth, "max-storage-growth",
-		"By how many bytes rewrites may enlarge the database file of etcd, for example 128Mi, before all migrations pause "+
+		"By how many bytes rewrites may enlarge the database file of etcd, for example 128Mi, before migrations pause "+
 			"until etcd is compacted. After each pause the file may grow by another sixteenth of this value, until it has "+
 			"grown by twice this value. From then on migrations reuse only the space that compactions free. Zero means no "+
 			"limit.")

@@ -139,12 +139,12 @@ func (c *Controller) readiness(
 // passGates checks gates 6 to 9 and stores the target (10). It returns an error if a gate is closed. If the error is
 // errStopped, the run ends, and sync finds the gate and writes it into the status.
 func (r *migrationRun) passGates(ctx context.Context) error {
+	if !writesNoObject(r.status.stored) && !r.env.space.mayBegin(ctx) {
+		return errStopped
+	}
 	// The cache may not have what the last run wrote yet.
 	if err := r.status.refresh(ctx); err != nil {
 		return err
-	}
-	if !writesNoObject(r.status.stored) && !r.env.space.mayBegin(ctx) {
-		return errStopped
 	}
 	readErr := r.env.readAggregated(ctx, r.resource)
 	observation := r.env.observer.Observe(r.resource) // Before the decision, which is then at least as recent.

@@ -43,8 +43,8 @@ var (
 		"Number of migrations that ended, by resource and status: Succeeded or Failed.", "resource", "status")
 	outcomes = controller.NewCounter(rewrite.Subsystem, "object_outcomes_total",
 		"Number of objects by outcome: Rewritten, AlreadyCurrent, WrittenByOthers, Gone or Denied. An object that was "+
-			"denied and tried once more counts twice. An object that needs no rewrite does not count after objects had to "+
-			"be listed again.", "outcome")
+			"denied and tried once more counts twice. An object that needs no rewrite does not count after the list had to "+
+			"begin anew.", "outcome")
 	warnings = controller.NewCounter(rewrite.Subsystem, "warnings_total",
 		"Number of Warning events on StorageVersionMigrations, by their reason.", "reason")
 	migrationDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
@@ -74,7 +74,7 @@ var (
 	storageGrowth = controller.NewGaugeDesc(rewrite.Subsystem, "storage_growth_bytes",
 		"By how much the database file of etcd has grown since migrations began to rewrite.")
 	awaitingSpace = controller.NewGaugeDesc(rewrite.Subsystem, "awaiting_storage_space",
-		"1 while all migrations wait for a compaction of etcd, or for an API server that reports the size of etcd's "+
+		"1 while migrations wait for a compaction of etcd, or for an API server that reports the size of etcd's "+
 			"database, else 0.")
 
 	gauges = controller.NewGauges(collect, remainingObjects, newestMigrations, runningMigrations, queuedMigrations,
@@ -144,11 +144,13 @@ func collectNewest(
 		if observed := observer.Observe(resource); observed.DefinitionDeleted(m.Status.Evidence) {
 			continue
 		}
+		is := state{condition: "Pending"} // Nobody has written a condition yet.
 		for _, condition := range migrationv1alpha1.MigrationConditionTypes {
 			if m.IsConditionTrue(condition) {
-				resources[state{string(condition), m.Status.Condition(condition).Reason}]++
+				is = state{string(condition), m.Status.Condition(condition).Reason}
 			}
 		}
+		resources[is]++
 	}
 	for s, number := range resources {
 		gauge(newestMigrations, float64(number), s.condition, s.reason)

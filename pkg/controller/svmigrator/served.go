@@ -28,6 +28,7 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
+	"sigs.k8s.io/svm-controller-manager/pkg/releases"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -88,9 +89,8 @@ func (c *Controller) failIfNotServed(
 	case observation.Presence == storageversion.Served, m.HasEpoch(),
 		wait.Reason == migrationv1alpha1.MigrationReasonSuspended:
 		return wait
-	case observation.Presence == storageversion.PresenceUnknown:
-		// A server that was not read may serve it. No request could tell, and one to an aggregated server that hangs would
-		// hold up other migrations. The reason to wait is true in any case.
+	case observation.Presence == storageversion.PresenceUnknown && !releases.BuiltIn(resource.Group):
+		// Perhaps an aggregated server was not read. If it hangs, another request would hold up other migrations.
 		return wait.untilAtMost(now.Add(maxRequeue))
 	}
 	requested := c.env.requested(m)
@@ -103,8 +103,9 @@ func (c *Controller) failIfNotServed(
 		err = NotStored(resource)
 	}
 	missing, isMissing := errors.AsType[*rewrite.PermanentError](err)
-	if !isMissing {
+	if !isMissing || isNotServed(err) && observation.Presence == storageversion.PresenceUnknown { // Others may serve it.
 		klog.FromContext(ctx).V(4).Info("It is not known whether the resource is served and stored", "err", err)
+		// The reason to wait is true in any case.
 		return wait.untilAtMost(now.Add(maxRequeue))
 	}
 	failsAt := m.CreationTimestamp.Add(servedPatience)

@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -135,6 +136,28 @@ func TestResourceWithoutStorageVersion(t *testing.T) {
 				t.Errorf("while it is suspended %s, %s: %s", d.Verdict, d.Reason, d.Message)
 			}
 		})
+	}
+}
+
+// TestNotBuiltInAndNotObserved has a resource that is served without the verbs that rewrites need, while a server was
+// not read. If that may be an aggregated one, it may hang, and nothing is asked.
+func TestNotBuiltInAndNotObserved(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if strings.Count(r.URL.Path, "/") == 2 {
+			fmt.Fprint(w, `{"kind":"APIGroup","versions":[{"version":"v1"}]}`)
+			return
+		}
+		fmt.Fprint(w, `{"kind":"APIResourceList","resources":[{"name":"widgets","verbs":["create"]}]}`)
+	}))
+	t.Cleanup(server.Close)
+	for group, want := range map[string]Verdict{"apps": Fail, "example.com": Wait} {
+		s, ctx := newStage(t)
+		s.env.observer, s.env.documents = notServed{presence: storageversion.PresenceUnknown}, readerOf(t, server)
+		m := made(func(m *migrationv1alpha1.StorageVersionMigration) { m.Spec.Resource.Group = group })
+		if d := s.failIfNotServed(ctx, m, notAgreed("a server was not read")); d.Verdict != want {
+			t.Errorf("%s: %+v", group, d)
+		}
 	}
 }
 

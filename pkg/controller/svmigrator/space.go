@@ -257,7 +257,7 @@ func (s *space) startPause(full bool, format string, args ...any) {
 		return
 	}
 	why := waitDecision(migrationv1alpha1.MigrationReasonAwaitingStorageSpace, format, args...)
-	s.logger.Info("All migrations pause", "reason", why.Message)
+	s.logger.Info("Migrations pause until there is space in etcd", "reason", why.Message)
 	s.pause = &spacePause{why: why, since: s.env.clock.Now(), full: full}
 	s.stopRuns()
 }
@@ -315,7 +315,7 @@ func (s *space) checkCompacted(ctx context.Context, p *spacePause) bool {
 	expired := apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
 	switch {
 	case err != nil && !expired:
-		s.compaction.Failed(ctx, "unknown", "It is not known whether etcd was compacted, so all migrations stay paused; "+
+		s.compaction.Failed(ctx, "unknown", "It is not known whether etcd was compacted, so migrations stay paused; "+
 			"will retry", "err", err)
 		return false
 	case err == nil && p.revision == "":

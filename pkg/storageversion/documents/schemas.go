@@ -226,6 +226,8 @@ func NarrowedFields(from, to *apiextensionsv1.CustomResourceDefinition) map[stri
 const (
 	// maxLost is how many paths are worth reading.
 	maxLost = 100
+	// maxPath is how many bytes of a path are worth reading.
+	maxPath = 1024
 	// maxCompared bounds a comparison. Large schemas have some ten thousand fields. But whoever may create a definition
 	// can write two schemas in which each field of one has to be compared with each field of the other.
 	maxCompared = 1_000_000
@@ -236,7 +238,7 @@ const (
 func lost(from, to *structuralschema.Structural) []string {
 	c := &comparison{left: maxCompared}
 	c.compare(from, to, nil)
-	if c.left < 0 {
+	if c.left < 0 && len(c.lost) < maxLost {
 		return append(c.lost, ".*")
 	}
 	return c.lost
@@ -263,7 +265,8 @@ func (c *comparison) found(at *steps) {
 		all = append(all, at.last)
 	}
 	slices.Reverse(all)
-	c.lost = append(c.lost, strings.Join(all, ""))
+	path := strings.Join(all, "")
+	c.lost = append(c.lost, strings.ToValidUTF8(path[:min(len(path), maxPath)], ""))
 }
 
 func (c *comparison) ends() bool { return c.left < 0 || len(c.lost) >= maxLost }

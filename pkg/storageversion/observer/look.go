@@ -65,7 +65,9 @@ func (p *discoveryPoller) readServers(ctx context.Context) (look storageversion.
 	addresses, p.direct = p.clients.addresses(p.ready)
 	look = storageversion.Look{LivingServers: p.livingServers(), Documents: map[string]storageversion.Document{}}
 	p.mu.Unlock()
-	p.clients.forgetOthers(addresses)
+	if p.direct { // Otherwise no address is known for now.
+		p.clients.forgetOthers(addresses)
+	}
 	meets = p.planMeeting(&look, addresses)
 	if !meets || !p.readProcesses(ctx, &look, addresses) {
 		collect(ctx, &look, addresses, func(address string) (storageversion.Document, error) {

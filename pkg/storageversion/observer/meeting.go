@@ -126,8 +126,8 @@ func (m *meeting) whyUnmet() string {
 	}
 }
 
-// whyUnconfirmed returns why processes that were met do not count, and what to do. It is empty if all of them count.
-// If there are several reasons, it is the one that lasts.
+// whyUnconfirmed returns why processes that were met do not count, and what to do. It is empty if all of them count. Of
+// several reasons it is errMixed, for which somebody has to do something, or else the first.
 func (m *meeting) whyUnconfirmed(errs []error) string {
 	err := cmp.Or(errs...)
 	switch {

@@ -96,7 +96,8 @@ func testSpaceInEtcd(t *testing.T) {
 	mustSucceed(t, c.ended(t, r.Resource, soon))
 	told := slices.Sorted(maps.Keys(said))
 	t.Logf("after %d pauses the database has grown by %d MiB; the migration said:\n%s",
-		strings.Count(manager.Log(), "All migrations pause"), (c.databaseSize(t)-before)/mebibyte, strings.Join(told, "\n"))
+		strings.Count(manager.Log(), "Migrations pause until there is space in etcd"), (c.databaseSize(t)-before)/mebibyte,
+		strings.Join(told, "\n"))
 	if !slices.ContainsFunc(told, func(s string) bool {
 		return strings.HasPrefix(s, v1alpha1.MigrationReasonAwaitingStorageSpace+": The database file of etcd has grown by")
 	}) {

@@ -45,8 +45,8 @@ type Migration interface {
 	// position is complete when all objects have outcomes, and again after the second sweep of the denied ones.
 	SavePosition(ctx context.Context, position sweep.Position) error
 	// ObjectDone is called when an object gets its outcome, also if the list shows that others wrote it, so that no
-	// request is needed. When objects are listed again, and in the second sweep, it is not called for those that the list
-	// shows to be current: they may have been counted before.
+	// request is needed. After the list had to begin anew, and in the second sweep, it is not called for objects that the
+	// list shows to be current: they may have been counted before.
 	ObjectDone(object *sweep.Object, outcome sweep.Outcome)
 	// ReportPhase is called at most four times a second, and when a sweep begins, unless the task is stuck. It must return
 	// soon.

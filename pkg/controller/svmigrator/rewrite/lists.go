@@ -171,7 +171,7 @@ func (r *sweepRunner) handleList(ctx context.Context, l listing) error {
 		r.listTries, r.listFailing, r.endingSince, r.newToken = 0, FailingRequests{}, time.Time{}, false
 		r.task.progressed(r.clock.Now())
 		for _, object := range r.sweep.Listed(l.chunk) {
-			if !r.isSecondSweep() && !r.listsAgain {
+			if !r.isSecondSweep() && r.restarts == 0 { // After a restart it may have been counted.
 				r.migration.ObjectDone(object, sweep.WrittenByOthers)
 			}
 		}

@@ -33,6 +33,10 @@ var valued = []string{"Invalid value", "Unsupported value", "Duplicate value", "
 // messageOf returns the message of an API server without the values of invalid fields, because people who may read
 // migrations need not be allowed to read the objects.
 func messageOf(status metav1.Status) string {
+	if status.Reason == metav1.StatusReasonStoreReadError && strings.HasSuffix(status.Message, "from the storage") &&
+		status.Details != nil && len(status.Details.Causes) > 0 {
+		return status.Message + ": " + status.Details.Causes[0].Message // From 1.37 on the message has it.
+	}
 	if status.Reason != metav1.StatusReasonInvalid || status.Details == nil || len(status.Details.Causes) == 0 {
 		return status.Message
 	}

@@ -221,7 +221,7 @@ func (r *sweepRunner) advance(ctx context.Context) error {
 		if r.restart && r.sweep.UnfinishedInChunk() == 0 {
 			r.restart = false
 			r.sweep.Restart()
-			r.listAgain()
+			r.forgetDenials()
 			return nil
 		}
 		if !done {

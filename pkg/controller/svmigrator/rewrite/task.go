@@ -96,8 +96,6 @@ type sweepState struct {
 	// restart means that the list starts from the beginning as soon as the current chunk is done.
 	restart  bool
 	restarts int
-	// listsAgain means that the next lists may have objects that were listed before, and have been counted.
-	listsAgain bool
 
 	// No list is sent before listNotBefore, because the last one failed.
 	listNotBefore time.Time
@@ -120,11 +118,10 @@ func newSweepState(class storageversion.Class, from sweep.Position) *sweepState 
 func (s *sweepState) forgetListed() {
 	s.sweep.ForgetListed()
 	s.newToken = false
-	s.listAgain()
+	s.forgetDenials()
 }
 
-// listAgain prepares for objects that are listed and tried again, and must not count twice.
-func (s *sweepState) listAgain() {
-	s.listsAgain = true
+// forgetDenials forgets why objects were denied. They are listed and tried again, and would count twice.
+func (s *sweepState) forgetDenials() {
 	s.deniedForPermission, s.deniedForChange = commonDenials{}, commonDenials{}
 }

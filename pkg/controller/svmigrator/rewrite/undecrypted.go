@@ -26,8 +26,7 @@ var NotDecrypted = regexp.MustCompile(
 		`(unable to transform key "|data from the storage is not transformable|\[?(no matching (prefix|key was) found|` +
 		`identity transformer tried to read encrypted data|failed to decrypt DEK|got unexpected nil transformer|` +
 		`encryptedDEKSource with keyID hash |cipher: message authentication failed|invalid padding on input|` +
-		`invalid PKCS7 data|output array was not large enough for encryption))` +
-		`|^failed to read one or more \S+ from the storage$`) // Servers before 1.37 do not say more.
+		`invalid PKCS7 data|output array was not large enough for encryption))`)
 
 // KeyRemedy is what an administrator can do about a message that NotDecrypted matches.
 const KeyRemedy = "Delete nothing. Give every API server the encryption keys of all objects, and identity as the " +

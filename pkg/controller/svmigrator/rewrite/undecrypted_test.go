@@ -22,6 +22,7 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // TestNotDecrypted has the messages of API servers. A person must not take them for damaged objects.
@@ -54,8 +55,12 @@ func TestNotDecrypted(t *testing.T) {
 		}
 	}
 	const list = "failed to read one or more secrets from the storage: "
-	if !NotDecrypted.MatchString(strings.TrimSuffix(list, ": ")) ||
-		!NotDecrypted.MatchString(list+corrupt+"data from the storage is not transformable revision=0: "+noKey) ||
+	const notTransformable = corrupt + "data from the storage is not transformable revision=0: " + noKey
+	before := messageOf(metav1.Status{ // of API servers before 1.37
+		Reason: metav1.StatusReasonStoreReadError, Message: strings.TrimSuffix(list, ": "),
+		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Message: notTransformable}}},
+	})
+	if !NotDecrypted.MatchString(before) || !NotDecrypted.MatchString(list+notTransformable) ||
 		NotDecrypted.MatchString(list+corrupt+"object not decodable revision=4: unexpected EOF") ||
 		NotDecrypted.MatchString(`admission webhook "a" denied the request: `+noKey) {
 		t.Error("it takes other messages for these")

@@ -95,7 +95,7 @@ var ofEachWrite = []string{"resourceVersion", "managedFields"}
 // difference returns the path of the first field that differs, and whether there is one. It does not return values,
 // because they may be secret. A field that is null counts as absent. With onlyLosses it counts as a field, and fields
 // of maps that only after has do not count. The path is made on the way back: an object may be thousands of fields
-// deep.
+// deep. Of a long path, the end is cut off.
 func difference(before, after any, onlyLosses bool) (path string, differs bool) {
 	switch a := before.(type) {
 	case map[string]any:
@@ -112,7 +112,7 @@ func difference(before, after any, onlyLosses bool) (path string, differs bool) 
 				return "." + name, true
 			}
 			if below, found := difference(a[name], b[name], onlyLosses); found {
-				return "." + name + below, true
+				return truncate("."+name+below, maxPath), true
 			}
 		}
 		return "", false
@@ -126,12 +126,15 @@ func difference(before, after any, onlyLosses bool) (path string, differs bool) 
 				return item(i), true
 			}
 			if below, found := difference(a[i], b[i], onlyLosses); found {
-				return item(i) + below, true
+				return truncate(item(i)+below, maxPath), true
 			}
 		}
 		return "", false
 	}
 	return "", !reflect.DeepEqual(before, after)
 }
+
+// maxPath is how many characters of a path are worth reading.
+const maxPath = 1024
 
 func item(i int) string { return "[" + strconv.Itoa(i) + "]" }
