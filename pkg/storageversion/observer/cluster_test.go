@@ -209,11 +209,12 @@ func (c *cluster) settle(t *testing.T) {
 	})
 }
 
-// certain complains while it is not certain which processes were read.
+// certain complains while it is not certain which processes were read, or none was.
 func (c *cluster) certain() error {
 	c.poller.mu.Lock()
 	defer c.poller.mu.Unlock()
-	if from := c.poller.ledger.ConfirmableFrom(); !from.IsZero() {
+	ledger := c.poller.ledger
+	if from := ledger.ConfirmableFrom(); !from.IsZero() || len(ledger.Living()) == 0 || ledger.NeedsLook() {
 		return fmt.Errorf("it is not certain before %v", from)
 	}
 	return nil
