@@ -58,6 +58,8 @@ type feed struct {
 	// last is when the last event arrives. No other overtakes it.
 	last   time.Time
 	broken bool
+	// underWay are events that the watch has sent. If it breaks, they have not arrived.
+	underWay []told
 	// kept are events that arrive when the watch goes on where it was cut off.
 	kept []told
 }
@@ -80,9 +82,12 @@ func (f *feeds) publish(on stream, what told) {
 		at = one.last
 	}
 	one.last = at
+	one.underWay = append(one.underWay, what)
 	f.w.plan.plan(at, func() {
-		if f.w.manager == m {
-			what(m)
+		if f.w.manager == m && len(one.underWay) > 0 {
+			first := one.underWay[0]
+			one.underWay = one.underWay[1:]
+			first(m)
 		}
 	})
 }
@@ -95,7 +100,7 @@ func (f *feeds) cut(on stream, d time.Duration, relist bool) {
 		return
 	}
 	f.w.log("watch %d breaks", on)
-	one.broken = true
+	one.broken, one.kept, one.underWay = true, one.underWay, nil
 	if on == streamLeases {
 		m.observer.noteHeld()
 	}
