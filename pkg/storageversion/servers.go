@@ -58,10 +58,13 @@ func (s *servers) set(
 		s.departed[process] = now
 	}
 	for process := range next {
-		if at, exists := s.departed[process]; exists {
-			back[process] = at
-			delete(s.departed, process)
+		for other, at := range s.departed {
+			// Without an incarnation it is any process of the identity: nobody saw it.
+			if other == process || other.Identity == process.Identity && process.Incarnation == "" {
+				back[other] = at
+			}
 		}
+		delete(s.departed, process)
 	}
 	s.changed = now
 	s.living = slices.SortedFunc(maps.Keys(next), compareProcesses)

@@ -88,6 +88,10 @@ func TestPasswords(t *testing.T) {
 	for _, args := range []string{
 		"status --server=https://bob:s3cret@127.0.0.1:1",
 		"status --server=https://bob:s3cret%@127.0.0.1:1",
+		"status --server=https://bob:p/s3cret@127.0.0.1:1",
+		"--server=https://bob:p/s3cret@127.0.0.1:1",
+		"--server=https://bob:p@s3cret@127.0.0.1:1",
+		"status --server=https://bob:p%@s3cret@127.0.0.1:1",
 		"status --server=bob:s3cret@127.0.0.1:1",
 		"status --server=bob:s3cret@127.0.0.1:1/a",
 		"status --server=bob:s3cret@",

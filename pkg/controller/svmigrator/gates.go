@@ -39,9 +39,10 @@ import (
 //  4. The delay after its last run is over.
 //  5. No other migration of the resource runs. Then it waits for a free slot (queue.go).
 //
-// In its run, on the migration as the API server has it:
+// In its run:
 //
-//  6. The growth of etcd is measured (space.go), unless the migration writes no object.
+//  6. The growth of etcd is measured (space.go), unless the migration writes no object. The next gates are checked on
+//     the migration as the API server has it.
 //  7. The server of an aggregated group was read once more. Decide still says Go, and all servers still follow the
 //     definition of a custom resource.
 //  8. kube-controller-manager does not migrate the resource (intree.go).

@@ -103,7 +103,9 @@ func (c *Controller) failIfNotServed(
 		err = NotStored(resource)
 	}
 	missing, isMissing := errors.AsType[*rewrite.PermanentError](err)
-	if !isMissing || isNotServed(err) && observation.Presence == storageversion.PresenceUnknown { // Others may serve it.
+	othersMayServe := observation.Presence == storageversion.PresenceUnknown && isMissing &&
+		missing.Reason != migrationv1alpha1.MigrationReasonVerbsNotSupported
+	if !isMissing || othersMayServe {
 		klog.FromContext(ctx).V(4).Info("It is not known whether the resource is served and stored", "err", err)
 		// The reason to wait is true in any case.
 		return wait.untilAtMost(now.Add(maxRequeue))

@@ -227,7 +227,7 @@ const (
 	// maxLost is how many paths are worth reading.
 	maxLost = 100
 	// maxPath is how many bytes of a path are worth reading.
-	maxPath = 1024
+	maxPath = 256
 	// maxCompared bounds a comparison. Large schemas have some ten thousand fields. But whoever may create a definition
 	// can write two schemas in which each field of one has to be compared with each field of the other.
 	maxCompared = 1_000_000

@@ -101,7 +101,7 @@ func (l *serverLeases) apply(d delta[*coordinationv1.Lease], now time.Time) {
 		}
 	}
 	for name := range l.byName {
-		delete(l.leaseless, name) // The process before it has ended, because it listened where this one does.
+		delete(l.leaseless, name) // Its name is that of the host, where only one process can listen.
 	}
 	if d.listed {
 		l.leaseLostAt = now

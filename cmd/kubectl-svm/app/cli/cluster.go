@@ -214,7 +214,8 @@ func (c *Clients) checkDefinitions(ctx context.Context, catalog *Catalog) error 
 			return fmt.Errorf("asking the API server for its definition of %s: %w", resource, Explain(err))
 		case !served:
 			problem := fmt.Sprintf("the API server does not serve %s.", resource)
-			return DefinitionsError{Problem: problem, NoStates: c.noStates(ctx, catalog)}
+			noStates, why := c.noStates(ctx, catalog)
+			return DefinitionsError{Problem: problem + why, NoStates: noStates}
 		case missing != "":
 			return DefinitionsError{Problem: fmt.Sprintf("the CustomResourceDefinition of %s has no field %s: it is older "+
 				"than this plugin, or it belongs to kube-storage-version-migrator. If that runs, stop it first: docs/install.md.",
@@ -225,8 +226,11 @@ func (c *Clients) checkDefinitions(ctx context.Context, catalog *Catalog) error 
 }
 
 // noStates reports whether the API server serves no StorageStates in any version. A definition that is new has no
-// schema for some seconds, although its objects can be read.
-func (c *Clients) noStates(ctx context.Context, catalog *Catalog) bool {
+// schema for some seconds, although its objects can be read. whyUnknown is what keeps a person from knowing.
+func (c *Clients) noStates(ctx context.Context, catalog *Catalog) (none bool, whyUnknown string) {
 	_, err := c.Migration.StorageStates().List(ctx, metav1.ListOptions{Limit: 1})
-	return apierrors.IsNotFound(err) && catalog.Find(definition.States.GroupResource()) == nil
+	if err != nil && !apierrors.IsNotFound(err) {
+		return false, fmt.Sprintf(" Perhaps there are StorageStates all the same: %v.", Explain(err))
+	}
+	return err != nil && catalog.Find(definition.States.GroupResource()) == nil, ""
 }

@@ -19,6 +19,7 @@ package cli
 import (
 	"crypto/rand"
 	"errors"
+	"net/url"
 	"regexp"
 	"strings"
 
@@ -37,11 +38,21 @@ var connecting = sets.New("kubeconfig", "context", "cluster", "user", "server", 
 // userinfo is the user and the password of a URL.
 var userinfo = regexp.MustCompile(`^(\w+://)?[^/?#]*@`)
 
-// WithoutPassword returns a URL without user and password. It need not be one that can be parsed.
-func WithoutPassword(address string) string { return userinfo.ReplaceAllString(address, "$1") }
+// WithoutPassword returns a URL without user and password. Of one that cannot be parsed, for example because its
+// password has a slash, it returns what follows the last @.
+func WithoutPassword(address string) string {
+	_, rest, found := strings.Cut(address, "://")
+	if !found {
+		rest = address
+	}
+	if _, err := url.Parse("https://" + rest); err != nil {
+		return rest[strings.LastIndex(rest, "@")+1:]
+	}
+	return userinfo.ReplaceAllString(address, "$1")
+}
 
-// credentials are the user and the password of a URL inside a text.
-var credentials = regexp.MustCompile(`[^\s"/@]+:[^\s"/@]*@`)
+// credentials are what a text has before the last @ of a URL with a password.
+var credentials = regexp.MustCompile(`[^\s"]+:[^\s"]*@`)
 
 // HidePassword returns an error about a URL that cannot be parsed, without its user and password.
 func HidePassword(err error) error { return errors.New(credentials.ReplaceAllString(err.Error(), "")) }

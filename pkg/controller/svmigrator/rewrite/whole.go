@@ -135,6 +135,6 @@ func difference(before, after any, onlyLosses bool) (path string, differs bool) 
 }
 
 // maxPath is how many characters of a path are worth reading.
-const maxPath = 1024
+const maxPath = 256
 
 func item(i int) string { return "[" + strconv.Itoa(i) + "]" }

@@ -121,7 +121,7 @@ func TestDeepObjectsNeedLittleMemory(t *testing.T) {
 	if n := (ended.TotalAlloc - began.TotalAlloc) >> 20; n > 50 {
 		t.Errorf("the comparison has allocated %d MiB", n)
 	}
-	if path, _ := difference(before, after, false); len(path) > maxPath+10 || !strings.HasPrefix(path, "."+name+".") {
+	if path, _ := difference(before, after, false); len(path) != maxPath || !strings.HasPrefix(path, "."+name[:100]) {
 		t.Errorf("the path is %q", path)
 	}
 }
